@@ -57,9 +57,7 @@ fn queue_with_timestamps_works() {
         }
         let mut cq = created.expect("timestamps");
         let pd = context.alloc_pd().expect("protection domain");
-        let mut qp = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let mut qp = lab::qp::<Rc>(&pd, &cq);
         let path = path(&context);
         qp.init(&path).expect("INIT state");
         qp.connect(&path, &qp.endpoint(&path).expect("endpoint"))
@@ -146,9 +144,7 @@ fn moderation_works_or_is_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let mut cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
+        let mut cq = lab::cq(&context);
         let moderated = cq.moderate(16, Duration::from_micros(50));
         if is_mlx5(&context) {
             moderated.expect("supported");
@@ -174,9 +170,7 @@ fn channel_event_identifies_one_of_many_queues() {
             .map(|_| {
                 let options = CqOptions::new().depth(16).channel(&channel);
                 let mut cq = context.create_cq(options).expect("completion queue");
-                let mut qp = pd
-                    .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-                    .expect("queue pair");
+                let mut qp = lab::qp::<Rc>(&pd, &cq);
                 qp.init(&path).expect("INIT state");
                 qp.connect(&path, &qp.endpoint(&path).expect("endpoint"))
                     .expect("connected to itself");

@@ -217,9 +217,7 @@ fn datagrams_are_unsupported_on_iwarp() {
             continue;
         }
         let pd = context.alloc_pd().expect("protection domain");
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
+        let cq = lab::cq(&context);
         let error = pd
             .create_qp::<Ud>(&cq, &cq, QpOptions::default())
             .expect_err("no UD");

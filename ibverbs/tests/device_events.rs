@@ -94,9 +94,7 @@ fn overflow_cq(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePa
     let cq = context
         .create_cq(CqOptions::new().depth(2))
         .expect("completion queue");
-    let send_cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let send_cq = lab::cq(context);
     let options = QpOptions::new().max_recv_wr(64);
     let mut qp = pd
         .create_qp::<Rc>(&send_cq, &cq, options)
@@ -247,15 +245,11 @@ fn srq_limit_and_last_wqe_events_name_their_queues() {
         let events = context.async_events().expect("events");
         drain(&events);
         let pd = context.alloc_pd().expect("protection domain");
-        let mut cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
+        let mut cq = lab::cq(&context);
         let mut srq = pd
             .create_srq(SrqOptions::default())
             .expect("shared receive queue");
-        let mut sender = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-            .expect("sender");
+        let mut sender = lab::qp::<Rc>(&pd, &cq);
         let mut receiver = pd
             .create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())
             .expect("receiver");

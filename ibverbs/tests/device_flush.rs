@@ -5,8 +5,8 @@ mod lab;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ibverbs::{
-    AccessFlags, Context, CqOptions, Error, ErrorKind, PostError, QpOptions, Rc, RemoteMemory, Ud,
-    WcOpcode, WcStatus,
+    AccessFlags, Context, Error, ErrorKind, PostError, QpOptions, Rc, RemoteMemory, Ud, WcOpcode,
+    WcStatus,
     caps::DeviceCapFlags,
     qp::OptionalOps,
     wr::{self, FlushPlacement},
@@ -28,7 +28,7 @@ fn connected(context: &Context, ops: OptionalOps, access: AccessFlags) -> Pair {
 fn flushing_devices() -> Vec<Context> {
     let supports = |context: &Context| {
         let pd = context.alloc_pd().expect("protection domain");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let cq = lab::cq(context);
         let options = QpOptions::new().optional_ops(OptionalOps::FLUSH);
         match pd.create_qp::<Rc>(&cq, &cq, options) {
             Ok(_) => true,
@@ -170,7 +170,7 @@ fn operations_must_be_requested_at_creation() {
             assert_eq!(rejected.error(), PostError::NotRequested);
         }
         let pd = context.alloc_pd().expect("protection domain");
-        let cq = context.create_cq(CqOptions::default()).expect("queue");
+        let cq = lab::cq(&context);
         let options = QpOptions::new().optional_ops(OptionalOps::ATOMIC_WRITE);
         let error = pd.create_qp::<Rc>(&cq, &cq, options.classic_only(true));
         let error = error.expect_err("the classic verbs lack it");

@@ -270,9 +270,7 @@ fn post_in_reset_keeps_or_returns_the_buffer() {
     for context in roce() {
         for options in extended_and_classic() {
             let pd = context.alloc_pd().expect("protection domain");
-            let cq = context
-                .create_cq(CqOptions::default())
-                .expect("completion queue");
+            let cq = lab::cq(&context);
             let mut qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
             let pool = pd.pool(1, 64).expect("pool");
             let free = qp.send_slots_free();
@@ -427,9 +425,7 @@ fn errors_name_devices_ports_and_limits() {
         let error = context.query_port(9).expect_err("no port 9");
         assert!(error.to_string().contains("port 9"), "{error}");
         let pd = context.alloc_pd().expect("protection domain");
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
+        let cq = lab::cq(&context);
         let error = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::new().max_send_sge(10_000))
             .expect_err("too many scatter entries");

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use ibverbs::{
-    AccessFlags, Context, CqOptions, Error, ErrorKind, MemoryOptions, ProtectionDomain, QpOptions,
-    Rc, SharedRegion,
+    AccessFlags, Context, Error, ErrorKind, MemoryOptions, ProtectionDomain, QpOptions, Rc,
+    SharedRegion,
     counter::CounterKind,
     device::TransportType,
     mr::{Backing, ProcessingHint, SteeringTarget},
@@ -64,7 +64,7 @@ fn shared(pd: &ProtectionDomain, options: MemoryOptions) -> Result<SharedRegion,
 /// Calls each verb of the table, except those of librdmacm, and returns the results.
 fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
     let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let cq = lab::cq(context);
     let flush = QpOptions::new().optional_ops(OptionalOps::FLUSH);
     let handle = || context.alloc_dma_handle(ProcessingHint::TARGET, None);
     let of_provider = || shared(&pd, MemoryOptions::new().backing(Backing::Provider));

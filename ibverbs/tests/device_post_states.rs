@@ -6,9 +6,8 @@ mod lab;
 use std::convert::Infallible;
 
 use ibverbs::{
-    AhAttr, ConnectedDuplexTransport, Context, CqOptions, DuplexTransport, Errno, Error, ErrorKind,
-    PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, QpType, QueuePair, Rc, Rejected,
-    Uc, Ud,
+    AhAttr, ConnectedDuplexTransport, Context, DuplexTransport, Errno, Error, ErrorKind, PostError,
+    ProtectionDomain, Psn, Qkey, QpState, QpType, QueuePair, Rc, Rejected, Uc, Ud,
     qp::QpChange,
     wr::{self, Destination},
 };
@@ -53,9 +52,7 @@ fn post_in_each_state<T: DuplexTransport>(
     enter: impl Fn(&mut QueuePair<T>, QpState),
     mut send: impl FnMut(&mut QueuePair<T>) -> Result<(), Rejected<Infallible>>,
 ) {
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let cq = lab::cq(context);
     for options in extended_and_classic() {
         for state in STATES {
             let mut qp = pd.create_qp::<T>(&cq, &cq, options).expect("queue pair");
@@ -163,12 +160,8 @@ fn refused_post_names_state_and_remedy() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn refused_batch_names_state_and_remedy() {
     for_each_device_with(&[verb::RC], |context, pd| {
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
-        let mut qp = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let cq = lab::cq(context);
+        let mut qp = lab::qp::<Rc>(pd, &cq);
         let error = qp
             .batch(|batch| -> Result<(), Error> {
                 batch.send(wr::send(pd.buf(8)?))?;

@@ -4,9 +4,7 @@ mod lab;
 
 use std::sync::atomic::Ordering;
 
-use ibverbs::{
-    AccessFlags, CqOptions, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr,
-};
+use ibverbs::{AccessFlags, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr};
 use lab::{
     LeakCheck, REMOTE_ACCESS, devices_with, expect_unsupported, extended_and_classic,
     for_each_device_with, is_iwarp, pair_with_access, roce, verb,
@@ -24,12 +22,8 @@ fn shared_region_converts_to_buf_only_when_unreachable() {
         };
         let region = pd.shared(5000, access).expect("region");
         region.write(4990, b"kept").expect("in range");
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
-        let mut qp = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let cq = lab::cq(context);
+        let mut qp = lab::qp::<Rc>(pd, &cq);
         qp.hold(&region).expect("hold");
         let failed = region.try_into_buf().expect_err("a queue pair is alive");
         assert!(
@@ -50,9 +44,7 @@ fn shared_region_converts_to_buf_only_when_unreachable() {
         assert_eq!(buf.len(), 5000, "the whole region");
         assert_eq!(&buf[4990..4994], b"kept");
         // A region without remote access can be converted while a queue pair exists.
-        let _qp = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let _qp = lab::qp::<Rc>(pd, &cq);
         pd.shared(64, AccessFlags::empty())
             .expect("region")
             .try_into_buf()

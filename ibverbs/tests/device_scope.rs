@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Completion, CompletionQueue, CqOptions, Error, ErrorKind, GidIndex, PostError,
+    AccessFlags, Completion, CompletionQueue, Error, ErrorKind, GidIndex, PostError,
     ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, wr,
 };
 use lab::{
@@ -308,12 +308,8 @@ fn failed_request_returns_borrowed_memory() {
 /// Creates an unconnected queue pair in INIT. It can post receives on any device.
 fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
-    let mut qp = pd
-        .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-        .expect("queue pair");
+    let cq = lab::cq(context);
+    let mut qp = lab::qp::<Rc>(&pd, &cq);
     let port = context.query_port(1).expect("port");
     qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu))
         .expect("INIT state");

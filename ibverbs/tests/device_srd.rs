@@ -485,9 +485,7 @@ fn states_and_attributes_are_those_of_the_driver() {
         let error = qp.start(1, 0, QKEY, Psn(0)).expect_err("already started");
         assert!(error.to_string().contains("SRD queue pair"), "{error}");
 
-        let mut other = pd
-            .create_qp::<Srd>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let mut other = lab::qp::<Srd>(&pd, &cq);
         let early = other.post_recv(wr::recv(pd.buf(8).expect("buffer")));
         let error = Error::from(early.expect_err("in state RESET"));
         assert_eq!(error.kind(), ErrorKind::WrongState, "{error}");

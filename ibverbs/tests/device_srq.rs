@@ -13,18 +13,14 @@ fn srq_completions_identify_the_queue_pair() {
     let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
-        let mut cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
+        let mut cq = lab::cq(&context);
         let mut srq = pd
             .create_srq(SrqOptions::default())
             .expect("shared receive queue");
         let path = path(&context);
         let mut pairs = Vec::new();
         for _ in 0..3 {
-            let mut sender = pd
-                .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-                .expect("sender");
+            let mut sender = lab::qp::<Rc>(&pd, &cq);
             let mut receiver = pd
                 .create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())
                 .expect("receiver");
@@ -90,9 +86,7 @@ fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
     let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
-        let mut cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
+        let mut cq = lab::cq(&context);
         let mut srq = pd
             .create_srq(SrqOptions::default())
             .expect("shared receive queue");
@@ -203,9 +197,7 @@ fn srq_of_another_domain_is_rejected() {
             context.alloc_pd().expect("protection domain"),
             context.alloc_pd().expect("protection domain"),
         );
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
+        let cq = lab::cq(&context);
         let srq = other
             .create_srq(SrqOptions::default())
             .expect("shared receive queue");

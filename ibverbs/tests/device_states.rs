@@ -5,8 +5,7 @@ mod lab;
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, AhAttr, CqOptions, Error, ErrorKind, GidQuery, Mtu, Psn, QpOptions, QpState,
-    QueuePair, Rc, RcPath, Uc, WcStatus,
+    AccessFlags, AhAttr, Error, ErrorKind, GidQuery, Mtu, Psn, QpState, Rc, RcPath, Uc, WcStatus,
     qp::{DRAIN_TAG, Ece, QpChange},
     wr,
 };
@@ -26,12 +25,8 @@ fn transition_error_names_wrong_attributes() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("protection domain");
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
-        let mut qp = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let cq = lab::cq(&context);
+        let mut qp = lab::qp::<Rc>(&pd, &cq);
         expect_invalid(
             qp.modify(&QpChange::to(QpState::RTS)),
             "there is no transition from RESET to RTS; available from RESET:",
@@ -104,12 +99,8 @@ fn invalid_transition_is_rejected_on_every_device() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
-        let mut qp = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let cq = lab::cq(&context);
+        let mut qp = lab::qp::<Rc>(&pd, &cq);
         let error = qp
             .modify(&QpChange::to(QpState::RTS))
             .expect_err("not from RESET");
@@ -220,12 +211,8 @@ fn drain_has_a_timeout() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
-        let mut cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
-        let mut qp: QueuePair<Rc> = pd
-            .create_qp(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let mut cq = lab::cq(&context);
+        let mut qp = lab::qp::<Rc>(&pd, &cq);
         qp.to_error().ok();
         let posted = qp.post_recv(wr::recv(pd.buf(8).expect("buffer"))).is_ok();
         match qp.drain(&mut [&mut cq], Duration::from_millis(200), |_| {}) {
@@ -249,12 +236,8 @@ fn enhanced_connections_work_or_are_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
-        let mut qp = pd
-            .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let cq = lab::cq(&context);
+        let mut qp = lab::qp::<Rc>(&pd, &cq);
         if is_mlx5(&context) {
             let ece = qp.query_ece().expect("supported");
             qp.set_ece(ece).expect("supported");
@@ -278,12 +261,8 @@ fn uc_transitions_require_fewer_attributes() {
     let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::UC]) {
         let pd = context.alloc_pd().expect("protection domain");
-        let cq = context
-            .create_cq(CqOptions::default())
-            .expect("completion queue");
-        let mut qp = pd
-            .create_qp::<Uc>(&cq, &cq, QpOptions::default())
-            .expect("queue pair");
+        let cq = lab::cq(&context);
+        let mut qp = lab::qp::<Uc>(&pd, &cq);
         let entry = context
             .select_gid(1, &GidQuery::default())
             .expect("GID")

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use ibverbs::{AsyncCompletionQueue, Context, CqOptions, ErrorKind, QpOptions, QueuePair, Rc, wr};
+use ibverbs::{AsyncCompletionQueue, Context, CqOptions, ErrorKind, QueuePair, Rc, wr};
 use lab::{LeakCheck, devices, path, roce};
 use tokio::runtime::{Builder, Runtime};
 
@@ -21,9 +21,7 @@ fn runtime() -> Runtime {
 fn loopback_qp(context: &Context) -> (AsyncCompletionQueue, QueuePair<Rc>) {
     let cq = AsyncCompletionQueue::new(context, CqOptions::default()).expect("completion queue");
     let pd = context.alloc_pd().expect("protection domain");
-    let mut qp = pd
-        .create_qp::<Rc>(&cq, &cq, QpOptions::default())
-        .expect("queue pair");
+    let mut qp = lab::qp::<Rc>(&pd, &cq);
     let path = path(context);
     qp.init(&path).expect("INIT state");
     qp.connect(&path, &qp.endpoint(&path).expect("endpoint"))

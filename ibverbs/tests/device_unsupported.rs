@@ -31,9 +31,7 @@ const STREAMS: ibverbs::dc::StreamLimits = ibverbs::dc::StreamLimits {
 #[allow(clippy::too_many_lines, reason = "one entry for each row of the table")]
 fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
     let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let cq = lab::cq(context);
     let region = pd.shared(4096, AccessFlags::REMOTE_READ).expect("region");
     let (fields, queue, pair) = (CqFields::new(), CqOptions::default(), QpOptions::default());
     let rc = || pd.create_qp::<Rc>(&cq, &cq, pair);

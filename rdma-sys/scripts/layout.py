@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Generates both sides of tests/layout.rs from the bindings, so that no structure, field or constant
-is missing.
+"""Lists what tests/layout.rs compares, so that no structure, field or constant of the bindings is
+missing.
 
 usage: layout.py DIRECTORY-OF-BINDINGS DIRECTORY-TO-WRITE [NEWER-HEADERS]
 
-Writes table.rs, the values of Rust, and probe.c, a program that prints the values of C in the same
-order. With the directory NEWER-HEADERS, writes newer_table.rs and newer_probe.c for the modules
-that were generated from them.
+Writes table.rs. With the directory NEWER-HEADERS, writes newer_table.rs for the modules that were
+generated from them.
 
 Omitted:
 - opaque structures, because C declares them without a body;
@@ -16,17 +15,18 @@ Omitted:
 """
 
 import importlib.util
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import textwrap
 
 HEADERS = [
     "infiniband/verbs.h", "infiniband/tm_types.h", "infiniband/sa.h", "rdma/rdma_cma.h", "rdma/rdma_verbs.h",
     "infiniband/umad.h", "infiniband/umad_types.h", "infiniband/umad_sm.h", "infiniband/umad_sa.h",
     "infiniband/umad_sa_mcm.h", "infiniband/umad_cm.h", "infiniband/efadv.h", "infiniband/mlx5dv.h",
 ]
-KEYWORDS = {"type_": "type", "priv_": "priv", "match_": "match", "ref_": "ref", "in_": "in"}
 
 MODULES = ["verbs", "cm", "umad", "efa", "mlx5"]
 newer = sys.argv[3] if len(sys.argv) > 3 else None
@@ -46,11 +46,11 @@ preprocessed = subprocess.run(
 
 
 def c_type(name):
-    """Returns the C name of the type, with its tag if it has one."""
+    """Returns the name of the type after its tag in C, or after `typedef` if it has none."""
     for tag in ("struct", "union", "enum"):
         if re.search(rf"\b{tag}\s+{name}\b", preprocessed):
             return f"{tag} {name}"
-    return name
+    return f"typedef {name}"
 
 
 def fields(body):
@@ -83,127 +83,86 @@ for module in MODULES:
             aliases.append((m[1], m[2]))
         elif m := re.match(r"pub const (\w+):\s+([^=]+) =", text):
             constants.append((m[1], m[2].strip()))
-        elif not re.match(r"\s*(use |impl )", text):
+        elif not re.match(r"\s*(use |zeroed! )", text):
             raise SystemExit(f"unexpected item: {text}")
 
-rust, c = [], []
 
-
-def row(label, rust_expr, c_expr):
-    rust.append(f'("{label}", {rust_expr} as i64),')
-    c.append(f'    row("{label}", (long long)({c_expr}));')
-
-
-def members(top, c_top, name, rust_path, c_path):
-    """Adds the rows of each member of `name`, which is located at `rust_path` in the structure `top`."""
+def members(name, prefix=""):
+    """Returns the path of each member of `name`, which is located at `prefix` in its structure."""
+    out = []
     for field, kind in structs[name]:
         if "_bitfield" in field:
             raise SystemExit(f"{name}: bit-fields are not supported")
         # Newer headers have other fields in these bytes.
         if field == "reserved" and name.startswith("efadv_"):
             continue
-        anonymous = field.startswith("__bindgen_anon_")
-        r = f"{rust_path}{field}"
-        p = c_path if anonymous else f"{c_path}{KEYWORDS.get(field, field)}"
-        if not anonymous:
-            label = f"{c_top}.{p}"
-            row(f"offsetof {label}", f"offset_of!({top}, {r})", f"offsetof({c_top}, {p})")
-            # All function pointers have the same size.
-            size = "usize" if kind.startswith("::core::option::Option<") else kind
-            if not kind.endswith("; 0]"):  # a flexible array member has no size in C
-                row(f"sizeof {label}", f"size_of::<{size}>()", f"sizeof((({c_top} *)0)->{p})")
+        if not field.startswith("__bindgen_anon_"):
+            out.append(prefix + field)
         if "__bindgen_ty_" in kind:
             inner = re.search(r"\w+__bindgen_ty_\w+", kind)[0]
             if kind != inner:
                 raise SystemExit(f"{name}.{field}: arrays of unnamed structures are not supported")
-            members(top, c_top, inner, f"{r}.", p if anonymous else f"{p}.")
+            out += members(inner, f"{prefix}{field}.")
+    return out
 
 
-opaque = []
-for name, body in structs.items():
-    if [f for f, _ in body] in (["_unused"], ["_address"]):
-        opaque.append(name)
-    elif "__bindgen_ty_" not in name:
-        ct = c_type(name)
-        row(f"sizeof {ct}", f"size_of::<{name}>()", f"sizeof({ct})")
-        row(f"alignof {ct}", f"align_of::<{name}>()", f"_Alignof({ct})")
-        members(name, ct, name, "", "")
+def filled(words, before="", after=""):
+    """Returns the words with commas between them, in lines of 100 columns."""
+    text = before + ", ".join(word.replace(" ", "\0") for word in words) + after
+    lines = textwrap.fill(text, 100, initial_indent="    ", subsequent_indent="    ")
+    return lines.replace("\0", " ")
 
-for name, kind in aliases:
-    ct = c_type(name)
-    # Function pointers and aliases of structures only have a size; integers also have a sign.
-    row(f"sizeof {ct}", f"size_of::<{name}>()", f"sizeof({ct})")
-    if kind.startswith("::core::ffi::c_"):
-        row(f"unsigned {ct}", f"({name}::MIN == 0)", f"({ct})-1 > ({ct})0")
 
+opaque = [n for n, body in structs.items() if [f for f, _ in body] in (["_unused"], ["_address"])]
+records = [
+    filled(members(name), f"{c_type(name)} {{ ", " }")
+    for name in structs
+    if name not in opaque and "__bindgen_ty_" not in name
+]
+# Function pointers and aliases of structures only have a size; integers also have a sign.
+integers = [c_type(name) for name, kind in aliases if kind.startswith("c_")]
+others = [c_type(name) for name, kind in aliases if not kind.startswith("c_")]
 # Types that the headers rename with macros; alias.rs defines them.
 renamed = "" if newer else (pathlib.Path(sys.argv[1]).parent / "alias.rs").read_text()
 for original, name in re.findall(r"(\w+) as (\w+)", renamed):
     if original in opaque:
         raise SystemExit(f"{name}: opaque")
-    tag = c_type(original).rpartition(" ")[0]
-    row(f"sizeof {tag} {name}", f"size_of::<{name}>()", f"sizeof({tag} {name})")
-# Pointers, whose address is not a constant: layout.rs compares those of Rust with usize::MAX.
-for name in () if newer else ("IBV_ALLOCATOR_USE_DEFAULT", "__VERBS_ABI_IS_EXTENDED"):
-    row(name, "usize::MAX", name)
-
-if newer:
-    # inline/wr.rs appends the function to the structure of the older headers.
-    row("offsetof struct ibv_qp_ex.wr_flush", "size_of::<ibv_qp_ex>()", "offsetof(struct ibv_qp_ex, wr_flush)")
-
-rust_strings, c_strings = [], []
-for name, kind in constants:
-    if kind.endswith("CStr"):
-        rust_strings.append(f'("{name}", {name}),')
-        c_strings.append(f'    string("{name}", {name});')
-    else:
-        row(name, name, name)
+    others.append(f"{c_type(original).partition(' ')[0]} {name}")
+strings = [name for name, kind in constants if kind.endswith("CStr")]
+numbers = [name for name, kind in constants if not kind.endswith("CStr")]
 
 out = pathlib.Path(sys.argv[2])
-types = sorted(split.LIBC - {"timespec", "FILE"}) + ["timespec"]
-types = ", ".join(t for t in types if re.search(rf"\b{t}\b", "".join(rust)))
-libc = f"use libc::{{{types}}};\n" if types else ""
 (out / f"{prefix}table.rs").write_text(f"""// Generated by rdma-sys/regenerate: do not edit.
 
-use core::ffi::CStr;
-use core::mem::offset_of;
+use rdma_sys::*;
 
-{libc}use rdma_sys::*;
+use super::*;
 
-/// Sizes, alignments, offsets, signs and values.
-pub(crate) const NUMBERS: &[(&str, i64)] = &[
-{chr(10).join(rust)}
-];
-
-/// Constants that are strings.
-pub(crate) const STRINGS: &[(&str, &CStr)] = &[
-{chr(10).join(rust_strings)}
-];
+pub(crate) const TABLE: Table = Table {{
+headers: &[
+{filled(map(json.dumps, HEADERS))}
+],
+structures: structures! {{
+{chr(10).join(records)}
+}},
+integers: integers! {{
+{filled(integers)}
+}},
+other_types: other_types! {{
+{filled(others)}
+}},
+numbers: numbers! {{
+{filled(numbers)}
+}},
+strings: strings! {{
+{filled(strings)}
+}},
+}};
 
 /// All functions that the bindings declare. Taking the address makes the linker resolve it.
 pub(crate) fn functions() -> Vec<(&'static str, *const ())> {{
-    vec![
-{chr(10).join(f'        ("{f}", {f} as *const ()),' for f in functions)}
-    ]
+    functions! {{
+{filled(functions)}
+    }}
 }}
 """)
-(out / f"{prefix}probe.c").write_text(f"""/* Generated by rdma-sys/regenerate: do not edit. Prints the values of C; table.rs has those of Rust. */
-#include <stddef.h>
-#include <stdio.h>
-{chr(10).join(f"#include <{h}>" for h in HEADERS)}
-
-static void row(const char *name, long long value) {{ printf("%s\\t%lld\\n", name, value); }}
-static void string(const char *name, const char *value) {{ printf("%s\\t%s\\n", name, value); }}
-
-int main(void)
-{{
-{chr(10).join(c)}
-{chr(10).join(c_strings)}
-    return 0;
-}}
-""")
-print(
-    f"layout: {sum(1 for n in structs if '__bindgen_ty_' not in n) - len(opaque)} structures, {len(aliases)} aliases, "
-    f"{len(constants)} constants, {len(functions)} functions, {len(rust)} numbers; opaque: {', '.join(opaque)}",
-    file=sys.stderr,
-)

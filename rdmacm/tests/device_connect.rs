@@ -201,10 +201,7 @@ fn queue_pairs_on_separate_contexts_connect() {
         let address = listener.local_addr();
         thread::scope(|scope| {
             let passive = scope.spawn(|| {
-                let request = listener
-                    .accept(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("an event or request in time");
+                let request = lab::request(&listener);
                 let context = request.context().expect("open");
                 accept_on(&lab::Resources::new(&context), request)
             });

@@ -68,8 +68,7 @@ fn dropping_an_acceptance_disconnects_the_active_side() {
             scope.spawn(|| {
                 let resources = endpoint.resources();
                 for _ in 0..COUNT {
-                    let request = listener.accept(Some(TIMEOUT)).expect("accept");
-                    let request = request.expect("a request in time");
+                    let request = lab::request(&listener);
                     let ready = request.with_qp(resources.qp()).expect("INIT");
                     drop(ready.start(&ConnectParams::default()).expect("start"));
                 }

@@ -119,10 +119,7 @@ fn exchange<T: ExternalTransport>(endpoint: &Endpoint) {
     let address = listener.local_addr();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let request = listener
-                .accept(Some(TIMEOUT))
-                .expect("accept")
-                .expect("an event or request in time");
+            let request = lab::request(&listener);
             let mut external = ExternalQp::<T>::new(endpoint);
             prepare(&mut external, &request);
             let pending = request
@@ -202,12 +199,7 @@ fn a_received_message_establishes_the_connection() {
         assert_no_leaks(endpoint, || {
             let listener = endpoint.listen();
             let address = listener.local_addr();
-            let next = || {
-                listener
-                    .accept(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("an event or request in time")
-            };
+            let next = || lab::request(&listener);
             thread::scope(|scope| {
                 let active = scope.spawn(|| send_without_establishing(endpoint, address));
                 let request = next();
@@ -281,10 +273,7 @@ fn the_passive_side_learns_of_a_rejected_response() {
                             drop(response);
                         }
                     });
-                    let request = listener
-                        .accept(Some(TIMEOUT))
-                        .expect("accept")
-                        .expect("an event or request in time");
+                    let request = lab::request(&listener);
                     let mut external = ExternalQp::<Rc>::new(endpoint);
                     prepare(&mut external, &request);
                     let pending = request

@@ -33,12 +33,7 @@ fn error_after(endpoint: &Endpoint, respond: impl FnOnce(ConnectRequest) + Send)
     let address = listener.local_addr();
     thread::scope(|scope| {
         scope.spawn(|| {
-            respond(
-                listener
-                    .accept(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("a request in time"),
-            );
+            respond(lab::request(&listener));
         });
         try_connect(endpoint, address, TIMEOUT).expect_err("not accepted")
     })
@@ -160,10 +155,7 @@ fn a_client_that_gave_up_does_not_block_the_server() {
         let _ = try_connect(&endpoint, listener.local_addr(), Duration::from_millis(50))
             .expect_err("no response");
         let resources = endpoint.resources();
-        let request = listener
-            .accept(Some(TIMEOUT))
-            .expect("accept")
-            .expect("a request");
+        let request = lab::request(&listener);
         let started = Instant::now();
         let result = request
             .with_qp(resources.qp())

@@ -333,12 +333,7 @@ fn identifiers_can_be_dropped_in_every_state() {
                     .expect("INIT")
             };
             let start = || ready().start(&ConnectParams::default()).expect("start");
-            let request = || {
-                listener
-                    .accept(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("an event or request in time")
-            };
+            let request = || lab::request(&listener);
             // States of the active side.
             drop(resolver());
             drop(resolver().start().expect("start"));

@@ -25,10 +25,7 @@ fn ready(endpoint: &Endpoint, resources: &lab::Resources, address: SocketAddr) -
 }
 
 fn accept_request(resources: &lab::Resources, listener: &rdmacm::Listener) -> ReadyRequest {
-    let request = listener
-        .accept(Some(TIMEOUT))
-        .expect("accept")
-        .expect("a request in time");
+    let request = lab::request(listener);
     let mut ready_request = request.with_qp(resources.qp()).expect("INIT");
     resources.receive_on(ready_request.qp_mut());
     ready_request
@@ -126,12 +123,7 @@ fn dropping_any_passive_step_leaks_nothing() {
         assert_no_leaks(&endpoint, || drop(endpoint.listen()));
         assert_no_leaks(&endpoint, || {
             with_client(&endpoint, |listener| {
-                drop(
-                    listener
-                        .accept(Some(TIMEOUT))
-                        .expect("accept")
-                        .expect("a request"),
-                );
+                drop(lab::request(listener));
             });
         });
         assert_no_leaks(&endpoint, || {

@@ -149,8 +149,7 @@ fn connected(endpoint: &Endpoint) -> (Peer, Peer) {
     thread::scope(|scope| {
         let passive = scope.spawn(|| {
             let resources = endpoint.resources();
-            let request = listener.accept(Some(TIMEOUT)).expect("accept");
-            let request = request.expect("a request in time");
+            let request = lab::request(&listener);
             let request = request.access(REMOTE_ACCESS);
             let ready = request.with_qp(qp(&resources)).expect("INIT");
             let connection = ready.accept(&params, TIMEOUT).expect("accept");

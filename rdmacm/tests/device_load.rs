@@ -39,10 +39,7 @@ fn connect_sequentially(endpoint: &Endpoint, count: usize) -> f64 {
     thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..count {
-                let request = listener
-                    .accept(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("an event or request in time");
+                let request = lab::request(&listener);
                 let ready_request = request.with_qp(passive_resources.qp()).expect("INIT");
                 let mut passive = ready_request
                     .accept(&ConnectParams::default(), TIMEOUT)
@@ -170,10 +167,7 @@ fn connect_all(
 fn accept_all(listener: &Listener, pool: &ResourcePool, count: usize) -> Vec<Connection> {
     let mut accepting: Vec<_> = (0..count)
         .map(|number| {
-            let request = listener
-                .accept(Some(TIMEOUT))
-                .expect("accept")
-                .expect("an event or request in time");
+            let request = lab::request(listener);
             let ready_request = request.with_qp(pool.qp(number)).expect("INIT");
             ReadyRequest::start(ready_request, &ConnectParams::default()).expect("accept")
         })

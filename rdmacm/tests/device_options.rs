@@ -298,12 +298,7 @@ fn request_with(
     let address = listener.local_addr();
     thread::scope(|scope| {
         scope.spawn(|| {
-            respond(
-                listener
-                    .accept(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("an event or request in time"),
-            );
+            respond(lab::request(&listener));
         });
         let resources = endpoint.resources();
         let ready = Resolver::new(address)
@@ -397,10 +392,7 @@ fn accepted_queue_pairs_use_a_shared_receive_queue() {
                     .collect();
                 let passive: Vec<Connection> = (0..2)
                     .map(|_| {
-                        let request = listener
-                            .accept(Some(TIMEOUT))
-                            .expect("accept")
-                            .expect("an event or request in time");
+                        let request = lab::request(&listener);
                         let options = QpOptions::new().max_send_wr(4);
                         let qp = resources
                             .pd

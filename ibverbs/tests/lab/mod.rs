@@ -7,9 +7,9 @@ pub(crate) mod table;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Error, ErrorKind,
-    LinkLayer, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, WcStatus,
-    device::TransportType,
+    AccessFlags, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, DuplexTransport,
+    Error, ErrorKind, LinkLayer, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
+    WcStatus, device::TransportType,
 };
 
 pub(crate) use test_support::lab::{devices, kernel_is_at_least};
@@ -113,6 +113,18 @@ pub(crate) fn for_each_device_with(verbs: &[&str], test: impl Fn(&Context, &Prot
     for context in devices_with(verbs) {
         test(&context, &context.alloc_pd().expect("protection domain"));
     }
+}
+
+/// Creates a completion queue with the default options.
+pub(crate) fn cq(context: &Context) -> CompletionQueue {
+    let cq = context.create_cq(CqOptions::default());
+    cq.expect("completion queue")
+}
+
+/// Creates a queue pair with the default options.
+pub(crate) fn qp<T: DuplexTransport>(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair<T> {
+    let qp = pd.create_qp(cq, cq, QpOptions::default());
+    qp.expect("queue pair")
 }
 
 /// Asserts that the operation fails because the driver does not support it.

@@ -60,12 +60,12 @@ impl Finding {
     }
 
     /// Creates a finding with [`Level::Unknown`].
-    pub fn unknown(text: impl Into<String>) -> Self {
+    pub(crate) fn unknown(text: impl Into<String>) -> Self {
         Self::new(Level::Unknown, text)
     }
 
     /// Creates a finding with [`Level::Warning`].
-    pub fn warning(text: impl Into<String>) -> Self {
+    pub(crate) fn warning(text: impl Into<String>) -> Self {
         Self::new(Level::Warning, text)
     }
 

@@ -61,7 +61,7 @@ impl Metrics<'_> {
     ///
     /// # Errors
     /// Returns the error of the writer.
-    pub fn counters<L: EncodeLabelSet>(
+    pub(crate) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
@@ -105,7 +105,7 @@ impl Metrics<'_> {
     ///
     /// # Errors
     /// Returns the error of the writer.
-    pub fn infos<L: EncodeLabelSet>(
+    pub(crate) fn infos<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
@@ -174,7 +174,7 @@ impl EncodeMetric for Buckets {
 
 /// Converts nanoseconds to seconds.
 #[allow(clippy::cast_precision_loss, reason = "a metric is a 64-bit float")]
-pub fn seconds(nanos: u64) -> f64 {
+pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 

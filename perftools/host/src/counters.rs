@@ -186,11 +186,6 @@ impl Counters {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// Returns `true` if no counter could be read.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the differences from `earlier` to `self`.
     pub fn since(&self, earlier: &Self) -> Differences {
         let mut differences = Differences::default();
@@ -241,7 +236,7 @@ fn parse_ethtool(text: &str) -> Vec<(String, u64)> {
 }
 
 /// File of infiniband-diags with thresholds of counters, which `ibqueryerrors` reads.
-pub const THRESHOLDS: &str = "/etc/infiniband-diags/error_thresholds";
+pub(crate) const THRESHOLDS: &str = "/etc/infiniband-diags/error_thresholds";
 
 /// Returns the thresholds of counters in [`THRESHOLDS`].
 pub(crate) fn thresholds(root: &Root) -> BTreeMap<String, u64> {
@@ -325,7 +320,7 @@ mod tests {
         );
         assert_eq!(lifespan(&root, "mlx5_0", 1), Duration::from_millis(10));
         assert_eq!(lifespan(&root, "mlx5_0", 2), Duration::ZERO);
-        assert!(Counters::of_port(&root, "none", 1).is_empty());
+        assert!(Counters::of_port(&root, "none", 1).0.is_empty());
     }
 
     fn counters(values: &[(&str, u64)]) -> Counters {

@@ -33,7 +33,7 @@ pub struct NumaNode {
 
 impl Cpus {
     /// Reads the processors.
-    pub fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root) -> Self {
         let status = root.text("/proc/self/status").unwrap_or_default();
         let allowed = status
             .lines()

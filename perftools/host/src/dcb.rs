@@ -34,7 +34,13 @@ pub struct Dcb {
 
 impl Dcb {
     /// Reads the configuration of the interface of a port.
-    pub fn read(root: &Root, outputs: &[DcbOutput], device: &str, port: u32, netdev: &str) -> Self {
+    pub(crate) fn read(
+        root: &Root,
+        outputs: &[DcbOutput],
+        device: &str,
+        port: u32,
+        netdev: &str,
+    ) -> Self {
         let output = outputs.iter().find(|output| output.netdev == netdev);
         let json =
             |text: &Option<String>| -> Option<Value> { serde_json::from_str(text.as_ref()?).ok() };

@@ -18,7 +18,7 @@ pub struct DcbOutput {
 }
 
 /// Runs `dcb` for the network interfaces of the adapters of this host.
-pub fn query() -> Vec<DcbOutput> {
+pub(crate) fn query() -> Vec<DcbOutput> {
     netdev::of_adapters()
         .into_iter()
         .map(query_netdev)

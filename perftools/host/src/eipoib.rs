@@ -31,7 +31,7 @@ pub struct Interface {
 
 impl Eipoib {
     /// Reads the state and the configuration.
-    pub fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root) -> Self {
         let conf = root.text(OPENIB_CONF).unwrap_or_default();
         // The last assignment wins.
         let enabled = conf

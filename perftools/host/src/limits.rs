@@ -36,7 +36,7 @@ pub struct ConfiguredLimit {
 
 impl Memlock {
     /// Reads the limits.
-    pub fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root) -> Self {
         let text = |file: &str| root.text(file).unwrap_or_default();
         let mut configured = Vec::new();
         for file in [vec![LIMITS.to_owned()], root.files(DROP_INS, ".conf")].concat() {
@@ -98,7 +98,7 @@ pub const SUFFICIENT: u64 = 1 << 30;
 
 /// Returns the processes that have an RDMA device open and a small limit of locked memory, without
 /// those of other users if this user is not root.
-pub fn limited_processes() -> Vec<String> {
+pub(crate) fn limited_processes() -> Vec<String> {
     let mut limited = Vec::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let text = |file: &str| fs::read_to_string(process.path().join(file)).unwrap_or_default();

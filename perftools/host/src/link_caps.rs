@@ -107,7 +107,7 @@ impl From<PortInfo> for LinkCaps {
 }
 
 /// Queries every InfiniBand port of this host.
-pub fn query() -> Vec<PortCaps> {
+pub(crate) fn query() -> Vec<PortCaps> {
     let ports = infiniband_ports().unwrap_or_default();
     ports
         .into_iter()

@@ -31,7 +31,7 @@ pub struct Listener {
 }
 
 /// Returns the servers of this host, without those of other users if this user is not root.
-pub fn query() -> Vec<Listener> {
+pub(crate) fn query() -> Vec<Listener> {
     let mut sockets = Vec::new();
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
         sockets.extend(listening(&fs::read_to_string(path).unwrap_or_default()));

@@ -18,7 +18,7 @@ pub struct HugePages {
 
 impl HugePages {
     /// Reads the numbers.
-    pub fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root) -> Self {
         let meminfo = root.text("/proc/meminfo").unwrap_or_default();
         let field = |name: &str| {
             let line = meminfo
@@ -50,7 +50,7 @@ pub struct Iommu {
 
 impl Iommu {
     /// Reads the state for these devices.
-    pub fn read(root: &Root, devices: &[Device]) -> Self {
+    pub(crate) fn read(root: &Root, devices: &[Device]) -> Self {
         let command_line = root.value("/proc/cmdline").unwrap_or_default();
         let is_translated = |device: &&Device| {
             let file = format!(

@@ -26,7 +26,7 @@ impl MemoryFiles {
     ///
     /// # Errors
     /// Returns an error if a file cannot be read.
-    pub fn read(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn read(directory: &Path) -> io::Result<Self> {
         let mut files = Self::default();
         files.read_directory(directory, "")?;
         Ok(files)
@@ -55,7 +55,7 @@ impl MemoryFiles {
     }
 
     /// Returns the content of a file.
-    pub fn file(&self, path: &str) -> Option<&[u8]> {
+    pub(crate) fn file(&self, path: &str) -> Option<&[u8]> {
         match self.nodes.get(&normalized(path))? {
             Node::File(content) => Some(content),
             _ => None,
@@ -72,7 +72,7 @@ impl MemoryFiles {
     }
 
     /// Returns the names in a directory.
-    pub fn names(&self, path: &str) -> Option<&BTreeSet<String>> {
+    pub(crate) fn names(&self, path: &str) -> Option<&BTreeSet<String>> {
         match self.nodes.get(&normalized(path))? {
             Node::Directory(names) => Some(names),
             _ => None,
@@ -80,7 +80,7 @@ impl MemoryFiles {
     }
 
     /// Returns the target of a link.
-    pub fn link(&self, path: &str) -> Option<&Path> {
+    pub(crate) fn link(&self, path: &str) -> Option<&Path> {
         match self.nodes.get(&normalized(path))? {
             Node::Link(target) => Some(target),
             _ => None,

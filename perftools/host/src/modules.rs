@@ -42,7 +42,7 @@ struct DisabledModule {
 
 impl Modules {
     /// Reads the lists.
-    pub fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root) -> Self {
         let loaded = root.text("/proc/modules").unwrap_or_default();
         let first_words = loaded
             .lines()

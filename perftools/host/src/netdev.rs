@@ -92,7 +92,7 @@ pub(crate) fn of_adapters() -> Vec<String> {
 }
 
 /// Returns the network interfaces, sorted by name.
-pub fn all(root: &Root) -> Vec<Netdev> {
+pub(crate) fn all(root: &Root) -> Vec<Netdev> {
     // The directory also contains files: bonding_masters and eth_ipoib_interfaces.
     root.list("/sys/class/net")
         .into_iter()

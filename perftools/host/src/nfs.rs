@@ -23,7 +23,7 @@ pub struct Nfs {
 
 impl Nfs {
     /// Reads the state and the configuration.
-    pub fn read(root: &Root) -> Self {
+    pub(crate) fn read(root: &Root) -> Self {
         let text = |file: &str| root.text(file).unwrap_or_default();
         let exports = [
             vec!["/etc/exports".to_owned()],

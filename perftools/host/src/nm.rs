@@ -18,7 +18,7 @@ pub struct Profile {
 }
 
 /// Returns the profiles of InfiniBand interfaces. Only root can read them.
-pub fn infiniband_profiles(root: &Root) -> Vec<Profile> {
+pub(crate) fn infiniband_profiles(root: &Root) -> Vec<Profile> {
     let files = root.files(DIRECTORY, ".nmconnection").into_iter();
     files
         .filter_map(|path| parse(&root.text(&path)?, path))

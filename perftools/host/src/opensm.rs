@@ -3,7 +3,7 @@
 use super::root::{Root, number, unsigned};
 
 /// Directories of opensm's configuration: that of Red Hat, then that of OpenSM.
-pub const DIRECTORIES: [&str; 2] = ["/etc/rdma", "/etc/opensm"];
+pub(crate) const DIRECTORIES: [&str; 2] = ["/etc/rdma", "/etc/opensm"];
 /// Environment file of the service unit on Red Hat, then on Debian.
 pub(crate) const SYSCONFIG: [&str; 2] = ["/etc/sysconfig/opensm", "/etc/default/opensm"];
 
@@ -241,7 +241,7 @@ pub struct Files {
 
 impl Files {
     /// Finds and parses the files.
-    pub fn find(root: &Root) -> Self {
+    pub(crate) fn find(root: &Root) -> Self {
         let mut files = Self::default();
         for directory in DIRECTORIES {
             for name in root.list(directory) {
@@ -285,7 +285,7 @@ impl Files {
     }
 
     /// Returns the numbered files. If one exists, opensm reads no other file.
-    pub fn instances(&self) -> impl Iterator<Item = &Conf> {
+    pub(crate) fn instances(&self) -> impl Iterator<Item = &Conf> {
         self.confs.iter().filter(|conf| conf.instance.is_some())
     }
 

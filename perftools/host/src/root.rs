@@ -138,7 +138,7 @@ impl Root {
     }
 
     /// Opens a directory from which several files are read.
-    pub fn directory(&self, path: impl Into<String>) -> Directory<'_> {
+    pub(crate) fn directory(&self, path: impl Into<String>) -> Directory<'_> {
         let path = path.into();
         Directory {
             open: self.open_directory(&path),
@@ -162,7 +162,7 @@ impl Root {
     }
 
     /// Returns the number in a file, decimal or hexadecimal with `0x`.
-    pub fn number<N: TryFrom<i64>>(&self, path: &str) -> Option<N> {
+    pub(crate) fn number<N: TryFrom<i64>>(&self, path: &str) -> Option<N> {
         N::try_from(number(&self.value(path)?)?).ok()
     }
 
@@ -190,7 +190,7 @@ impl Root {
     }
 
     /// Returns the paths of the files in a directory whose names have this ending.
-    pub fn files(&self, directory: &str, ending: &str) -> Vec<String> {
+    pub(crate) fn files(&self, directory: &str, ending: &str) -> Vec<String> {
         let mut names = self.list(directory);
         names.retain(|name| name.len() > ending.len() && name.ends_with(ending));
         names
@@ -217,7 +217,7 @@ impl Root {
     }
 
     /// Returns the last component of the target of a symbolic link.
-    pub fn link(&self, path: &str) -> Option<String> {
+    pub(crate) fn link(&self, path: &str) -> Option<String> {
         let target = self.link_target(path)?;
         target
             .file_name()
@@ -247,7 +247,7 @@ pub struct Directory<'a> {
 
 impl Directory<'_> {
     /// Returns the names in the directory, as [`Root::list`].
-    pub fn list(&self) -> Vec<String> {
+    pub(crate) fn list(&self) -> Vec<String> {
         match &self.open {
             Some(open) => sorted(open.names().collect()),
             None => self.root.list(&self.path),
@@ -255,7 +255,7 @@ impl Directory<'_> {
     }
 
     /// Returns the value of a file below the directory, as [`Root::value`].
-    pub fn value(&self, file: &str) -> Option<String> {
+    pub(crate) fn value(&self, file: &str) -> Option<String> {
         match self.open.as_ref().and_then(|open| open.file(file)) {
             Some(opened) => value(&text(read(opened, MAX_LEN, true)?)),
             None => self.root.value(&format!("{}/{file}", self.path)),

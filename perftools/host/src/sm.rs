@@ -73,7 +73,7 @@ impl Sm {
 ///
 /// # Errors
 /// Returns an error if the adapters cannot be listed.
-pub fn query() -> Result<Vec<PortSm>, String> {
+pub(crate) fn query() -> Result<Vec<PortSm>, String> {
     let ports = infiniband_ports().map_err(|error| error.to_string())?;
     Ok(ports
         .into_iter()

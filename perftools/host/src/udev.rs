@@ -25,7 +25,7 @@ pub struct RulePart {
 
 impl UdevRule {
     /// Parses a line.
-    pub fn parse(line: &str) -> Self {
+    pub(crate) fn parse(line: &str) -> Self {
         let mut parts = Vec::new();
         // Commas occur in values, too.
         let mut rest = line;

@@ -236,7 +236,7 @@ impl VerbsGid {
 
 impl VerbsDevice {
     /// Returns a port of the device.
-    pub fn port(&self, port: u32) -> Option<&VerbsPort> {
+    pub(crate) fn port(&self, port: u32) -> Option<&VerbsPort> {
         self.opened
             .as_ref()
             .ok()?
@@ -248,7 +248,7 @@ impl VerbsDevice {
 
 impl Verbs {
     /// Queries libibverbs on this host.
-    pub fn query() -> Self {
+    pub(crate) fn query() -> Self {
         match ibverbs::Device::list() {
             Ok(devices) => Self {
                 devices: devices.iter().map(query_device_attributes).collect(),

@@ -28,7 +28,7 @@ impl DataKey {
     }
 
     /// Returns the first bytes of the client.
-    pub fn client_bytes(self) -> [u8; 8] {
+    pub(crate) fn client_bytes(self) -> [u8; 8] {
         self.client.to_be_bytes()
     }
 

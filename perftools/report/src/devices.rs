@@ -15,7 +15,7 @@ use super::warning::Warning;
 ///
 /// # Panics
 /// Panics if there is no device.
-pub fn sum(mut devices: Vec<DeviceResult>) -> Measured {
+pub(crate) fn sum(mut devices: Vec<DeviceResult>) -> Measured {
     let stats = |end: fn(&Measured) -> &SideStats| {
         let all: Vec<_> = devices.iter().map(|d| end(&d.measured).clone()).collect();
         SideStats::sum(&all)

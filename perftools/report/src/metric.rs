@@ -21,7 +21,7 @@ pub enum Metric {
 
 impl Metric {
     /// Returns the name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bandwidth => "bandwidth",
             Self::ToServer => "to_server",
@@ -32,7 +32,7 @@ impl Metric {
     }
 
     /// Formats a value with its unit.
-    pub fn format(self, value: f64) -> Figure {
+    pub(crate) fn format(self, value: f64) -> Figure {
         let style = Style::default();
         match self {
             Self::Bandwidth | Self::ToServer | Self::ToClient => style.bandwidth(value),

@@ -28,7 +28,7 @@ use super::warning::{self, Warning, WarningInput, is_stall};
 
 /// Version of the schema. It increases when a field is removed or changes its meaning. Adding a
 /// field does not change it.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// Result of a test that transferred data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -196,7 +196,7 @@ impl Measured {
 
     /// Returns the bandwidth of each direction with its name, of a test in both directions or with
     /// `--flip`.
-    pub fn directions(&self) -> impl Iterator<Item = (&'static str, f64)> + use<> {
+    pub(crate) fn directions(&self) -> impl Iterator<Item = (&'static str, f64)> + use<> {
         let is_shown = (self.is_bidirectional() || self.spec.flip) && self.is_bandwidth_test();
         let Summary {
             to_server,
@@ -219,7 +219,7 @@ impl Measured {
     }
 
     /// Returns the results of each device, or the whole result if there is one device.
-    pub fn each(&self) -> impl Iterator<Item = &Self> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Self> {
         let whole = self.devices.is_empty().then_some(self);
         whole
             .into_iter()

@@ -123,7 +123,8 @@ pub fn bidirectional() -> Record {
 }
 
 /// Returns the record of [`one_way`] with `--flip`.
-pub fn flipped() -> Record {
+#[cfg(test)]
+pub(crate) fn flipped() -> Record {
     let (local, remote) = (stats(0, 10_735, 65_536), stats(11_344, 0, 65_536));
     let mut record = record(Test::RcBw, Cm::On, local, remote, None);
     if let Outcome::Measured(m) = &mut record.outcome {

@@ -201,7 +201,7 @@ pub struct Export {
 
 impl Export {
     /// Returns the options of the exporter.
-    pub fn options(&self) -> export::Options {
+    pub(crate) fn options(&self) -> export::Options {
         export::Options {
             listen: self.listen,
             allow: self.allow.clone(),

@@ -152,7 +152,7 @@ impl PingArgs {
     /// # Errors
     /// Returns [`Kind::Usage`](base::error::Kind::Usage) if the OUI is 0 or has more than
     /// 24 bits.
-    pub fn oui(&self) -> Result<Oui> {
+    pub(crate) fn oui(&self) -> Result<Oui> {
         match self.oui {
             None => Ok(OPENIB_OUI),
             Some(number) => Oui::new(number)
@@ -166,12 +166,12 @@ impl PingArgs {
     }
 
     /// Returns the time to wait for a reply.
-    pub fn reply_timeout(&self) -> Duration {
+    pub(crate) fn reply_timeout(&self) -> Duration {
         Duration::from_millis(self.timeout.max(1).into())
     }
 
     /// Returns the verbosity: how often `-v` or `-d` was given.
-    pub fn verbosity(&self) -> u8 {
+    pub(crate) fn verbosity(&self) -> u8 {
         self.verbose.max(self.debug)
     }
 }

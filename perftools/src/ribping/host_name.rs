@@ -5,7 +5,7 @@ use std::fs;
 use base::system;
 
 /// Returns `host`, or `host.domain` if the host has a NIS domain, with a terminating NUL.
-pub fn nul_terminated() -> Vec<u8> {
+pub(super) fn nul_terminated() -> Vec<u8> {
     let host = system::host_name();
     let domain = fs::read_to_string("/proc/sys/kernel/domainname").unwrap_or_default();
     nul_terminated_from(&host, domain.trim())

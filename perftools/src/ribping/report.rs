@@ -13,12 +13,12 @@ use super::tracker::{PingCounts, PingTracker, ReplyKind};
 use super::transport::PingTransport;
 
 /// Version of the JSON document. It increases when a field changes its meaning or is removed.
-pub const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 /// The target of a run and the transport to it.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct PingInfo {
+pub(crate) struct PingInfo {
     /// Target, such as `Lid 4`.
     pub target: String,
     /// Name of the transport: `umad` or `rdma_cm`.
@@ -84,7 +84,7 @@ struct Document<'a> {
 impl Report {
     /// Creates a report. With `is_quiet` it prints no line per reply; with `shows_errors` it logs
     /// unexpected replies and failures.
-    pub fn new(info: PingInfo, is_quiet: bool, shows_errors: bool) -> Self {
+    pub(crate) fn new(info: PingInfo, is_quiet: bool, shows_errors: bool) -> Self {
         Self {
             info,
             is_quiet,
@@ -104,12 +104,12 @@ impl Report {
     }
 
     /// Returns `true` if standard output cannot be written any more, such as a closed pipe.
-    pub fn is_output_closed(&self) -> bool {
+    pub(crate) fn is_output_closed(&self) -> bool {
         self.is_output_closed
     }
 
     /// Returns the tracker of sent and answered pings.
-    pub fn tracker(&mut self) -> &mut PingTracker {
+    pub(crate) fn tracker(&mut self) -> &mut PingTracker {
         &mut self.tracker
     }
 
@@ -119,7 +119,7 @@ impl Report {
     }
 
     /// Records a reply received at `now`, and prints its line.
-    pub fn record_reply(&mut self, seq: u32, from: &str, now: Instant) -> ReplyKind {
+    pub(crate) fn record_reply(&mut self, seq: u32, from: &str, now: Instant) -> ReplyKind {
         let reply = self.tracker.record_reply(seq, now);
         if let ReplyKind::First(time) | ReplyKind::Late(time) = reply {
             if self.peer.is_empty() {
@@ -154,14 +154,14 @@ impl Report {
     }
 
     /// Logs the failure of a ping.
-    pub fn log_failure(&self, seq: u32, reason: &str) {
+    pub(crate) fn log_failure(&self, seq: u32, reason: &str) {
         if self.shows_errors {
             log(format_args!("ribping: ping {seq}: {reason}"));
         }
     }
 
     /// Records that the transport was opened.
-    pub fn record_opened(&mut self, transport: &dyn PingTransport) {
+    pub(crate) fn record_opened(&mut self, transport: &dyn PingTransport) {
         self.info.device = transport.device();
         self.info.port = transport.port();
         self.info.target = transport.target();
@@ -177,7 +177,7 @@ impl Report {
     }
 
     /// Records the failure of the transport, which has lost a ping.
-    pub fn record_failed_transport(&mut self, seq: u32, reason: &str) {
+    pub(crate) fn record_failed_transport(&mut self, seq: u32, reason: &str) {
         self.log_loss(seq, reason);
         self.last_error = Some(reason.to_owned());
         self.last_loss = Some(reason.to_owned());
@@ -185,7 +185,7 @@ impl Report {
 
     /// Logs the reason of successive losses once, because a flood loses many in a second.
     #[must_use]
-    pub fn with_flood(mut self, is_flood: bool) -> Self {
+    pub(crate) fn with_flood(mut self, is_flood: bool) -> Self {
         self.is_flood = is_flood;
         self
     }
@@ -203,7 +203,7 @@ impl Report {
     }
 
     /// Records a ping without a reply. The transport stays open.
-    pub fn record_lost(&mut self, seq: u32, reason: &str) {
+    pub(crate) fn record_lost(&mut self, seq: u32, reason: &str) {
         // With -e, each attempt was logged.
         if !self.shows_errors {
             self.log_loss(seq, reason);
@@ -213,30 +213,30 @@ impl Report {
 
     /// Records a fault of this host that explains a lost ping. Logs it once, because the transport
     /// stays open and each further ping would repeat it.
-    pub fn record_fault(&mut self, seq: u32, fault: &str) {
+    pub(crate) fn record_fault(&mut self, seq: u32, fault: &str) {
         if self.last_error.as_deref() != Some(fault) {
             self.record_failed_transport(seq, fault);
         }
     }
 
     /// Records a failure of the transport between two pings.
-    pub fn log_closed(&mut self, reason: &str) {
+    pub(crate) fn log_closed(&mut self, reason: &str) {
         log(format_args!("ribping: {reason}"));
         self.last_error = Some(reason.to_owned());
     }
 
     /// Sets the reason for which no ping was sent.
-    pub fn set_error(&mut self, error: &Error) {
+    pub(crate) fn set_error(&mut self, error: &Error) {
         self.last_error = Some(error.to_string());
     }
 
     /// Sets what is known about a target that has never replied.
-    pub fn set_note(&mut self, note: String) {
+    pub(crate) fn set_note(&mut self, note: String) {
         self.note = Some(note);
     }
 
     /// Logs the counts and times so far.
-    pub fn print_progress(&self) {
+    pub(crate) fn print_progress(&self) {
         log(format_args!("{}", self.progress()));
     }
 
@@ -290,7 +290,7 @@ impl Report {
     /// # Errors
     /// Returns [`Kind::System`](base::error::Kind::System) if standard output cannot be
     /// written.
-    pub fn finish(&self, json: bool) -> Result<()> {
+    pub(crate) fn finish(&self, json: bool) -> Result<()> {
         let text = self.text(json);
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())

@@ -29,7 +29,7 @@ const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// # Errors
 /// Returns [`Kind::Device`](base::error::Kind::Device) if there is nothing to serve on, or
 /// if serving failed on a port. The reason for each port is logged.
-pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
+pub(super) fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
     check_devices()?;
     let datagrams = if args.via == TransportArg::RdmaCm {
         Vec::new()

@@ -56,7 +56,7 @@ impl PingConfig {
 
     /// Returns `true` if the exit status is 0, like that of ping: at least one reply was received,
     /// or with a count and a deadline, a reply to every ping.
-    pub fn is_success(&self, counts: PingCounts) -> bool {
+    pub(crate) fn is_success(&self, counts: PingCounts) -> bool {
         let required = if self.deadline.is_some() && self.count < u64::MAX {
             self.count
         } else {
@@ -69,7 +69,7 @@ impl PingConfig {
 /// Pings until the count or the deadline is reached, `stop` is set or standard output is closed.
 ///
 /// A failed transport loses the ping in flight. It is opened again for the next ping.
-pub fn run(link: &mut Link<'_>, config: &PingConfig, stop: &StopFlag, report: &mut Report) {
+pub(crate) fn run(link: &mut Link<'_>, config: &PingConfig, stop: &StopFlag, report: &mut Report) {
     let start = Instant::now();
     let end = config.deadline.map(|deadline| start + deadline);
     let is_over = |now: Instant| stop.is_set() || end.is_some_and(|end| now >= end);

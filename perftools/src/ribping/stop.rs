@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGQUIT, SIGUSR1};
 
 /// Maximum time between two checks of the flag. A signal does not interrupt every wait, for example
 /// not on the simulated fabric.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Flags that ask the program to stop, or to print statistics.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ impl StopFlag {
     /// # Errors
     /// Returns [`Kind::System`](base::error::Kind::System) if a handler cannot be
     /// installed.
-    pub fn on_signals() -> Result<Self> {
+    pub(crate) fn on_signals() -> Result<Self> {
         let stop = Self::default();
         for signal in stop_signals() {
             signal_hook::flag::register_conditional_shutdown(
@@ -45,17 +45,17 @@ impl StopFlag {
     }
 
     /// Returns `true` once for each request for statistics.
-    pub fn take_statistics_request(&self) -> bool {
+    pub(crate) fn take_statistics_request(&self) -> bool {
         self.statistics.swap(false, Ordering::Relaxed)
     }
 
     /// Returns `true` if the program should stop.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Asks the program to stop.
-    pub fn set(&self) {
+    pub(crate) fn set(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }

@@ -8,7 +8,7 @@ const RECENT_PINGS: usize = 1024;
 
 /// The kind of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyKind {
+pub(crate) enum ReplyKind {
     /// First reply, with the round-trip time.
     First(Duration),
     /// First reply, with the round-trip time, to a ping that had timed out.
@@ -36,7 +36,7 @@ pub struct PingCounts {
 
 impl PingCounts {
     /// Returns the number of pings without a reply.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.transmitted - self.received
     }
 }
@@ -52,14 +52,14 @@ struct Sent {
 
 /// Tracks sent pings and matches replies to them.
 #[derive(Debug, Default)]
-pub struct PingTracker {
+pub(crate) struct PingTracker {
     recent: VecDeque<Sent>,
     counts: PingCounts,
 }
 
 impl PingTracker {
     /// Records a ping sent at `now`.
-    pub fn record_sent(&mut self, seq: u32, now: Instant) {
+    pub(crate) fn record_sent(&mut self, seq: u32, now: Instant) {
         if self.recent.len() == RECENT_PINGS {
             self.recent.pop_front();
         }
@@ -75,7 +75,7 @@ impl PingTracker {
 
     /// Sets the time at which a ping was first sent, if it is later than recorded, because the
     /// transport had to be opened.
-    pub fn record_time(&mut self, seq: u32, now: Instant) {
+    pub(crate) fn record_time(&mut self, seq: u32, now: Instant) {
         if let Some(sent) = self.find(seq).filter(|sent| !sent.has_started) {
             sent.has_started = true;
             sent.time = now;
@@ -83,19 +83,19 @@ impl PingTracker {
     }
 
     /// Records that a ping was sent again.
-    pub fn record_resend(&mut self) {
+    pub(crate) fn record_resend(&mut self) {
         self.counts.resent += 1;
     }
 
     /// Records that the timeout of a ping has passed. A later reply to it is late.
-    pub fn record_timeout(&mut self, seq: u32) {
+    pub(crate) fn record_timeout(&mut self, seq: u32) {
         if let Some(sent) = self.find(seq) {
             sent.has_timed_out = true;
         }
     }
 
     /// Records a reply received at `now`.
-    pub fn record_reply(&mut self, seq: u32, now: Instant) -> ReplyKind {
+    pub(crate) fn record_reply(&mut self, seq: u32, now: Instant) -> ReplyKind {
         let reply = match self.find(seq) {
             None => ReplyKind::Unknown,
             Some(sent) if sent.is_answered => ReplyKind::Duplicate,
@@ -122,7 +122,7 @@ impl PingTracker {
     }
 
     /// Returns the counts.
-    pub fn counts(&self) -> PingCounts {
+    pub(crate) fn counts(&self) -> PingCounts {
         self.counts
     }
 

@@ -9,7 +9,7 @@ pub(super) const NO_REPLY: &str = "no reply before the timeout";
 
 /// An event from the transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PingEvent {
+pub(crate) enum PingEvent {
     /// No event before the timeout.
     Nothing,
     /// A reply to a ping.
@@ -29,7 +29,7 @@ pub enum PingEvent {
 }
 
 /// A transport for pings to one target.
-pub trait PingTransport {
+pub(crate) trait PingTransport {
     /// Returns the target in ibping's notation, such as `Lid 4`.
     fn target(&self) -> String;
 
@@ -68,17 +68,17 @@ pub trait PingTransport {
 }
 
 /// Opens the transport, at the start and again after it has failed.
-pub type Open<'a> = dyn FnMut() -> Result<Box<dyn PingTransport>> + 'a;
+pub(super) type Open<'a> = dyn FnMut() -> Result<Box<dyn PingTransport>> + 'a;
 
 /// The transport of a run. It is opened again when it has failed.
-pub struct Link<'a> {
+pub(crate) struct Link<'a> {
     open: Box<Open<'a>>,
     transport: Option<Box<dyn PingTransport>>,
 }
 
 impl<'a> Link<'a> {
     /// Creates a link that is not open.
-    pub fn new(open: Box<Open<'a>>) -> Self {
+    pub(crate) fn new(open: Box<Open<'a>>) -> Self {
         Self {
             open,
             transport: None,
@@ -89,7 +89,7 @@ impl<'a> Link<'a> {
     ///
     /// # Errors
     /// Returns the error of opening it.
-    pub fn transport(&mut self) -> Result<&mut dyn PingTransport> {
+    pub(crate) fn transport(&mut self) -> Result<&mut dyn PingTransport> {
         if self.transport.is_none() {
             self.transport = Some((self.open)()?);
         }
@@ -100,18 +100,18 @@ impl<'a> Link<'a> {
     }
 
     /// Returns `true` if the transport is open.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.transport.is_some()
     }
 
     /// Returns the fault of this host that explains a missing reply, if there is one.
-    pub fn local_fault(&mut self) -> Option<String> {
+    pub(crate) fn local_fault(&mut self) -> Option<String> {
         self.transport.as_mut()?.local_fault()
     }
 
     /// Closes the transport after an error. Returns the reason, which is a fault of this host if
     /// there is one.
-    pub fn close_after(&mut self, error: &Error) -> String {
+    pub(crate) fn close_after(&mut self, error: &Error) -> String {
         let fault = self.local_fault();
         self.transport = None;
         match fault {

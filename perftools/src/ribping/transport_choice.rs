@@ -22,7 +22,7 @@ use crate::ribinfo::display::no_device;
 /// - [`Kind::Usage`](base::error::Kind::Usage) if the options exclude each other.
 /// - [`Kind::Device`](base::error::Kind::Device) if no port reaches the target.
 /// - Other kinds if resolving the target or connecting to it fails.
-pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
+pub(super) fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
     check_devices()?;
     match (target, args.via) {
         (Target::Lid(_) | Target::Guid(_), TransportArg::RdmaCm) => Err(Error::usage(

@@ -20,7 +20,7 @@ fn agent_options(oui: Oui, methods: Methods) -> AgentOptions {
 
 /// Sends pings with management datagrams.
 #[derive(Debug)]
-pub struct UmadPinger {
+pub(super) struct UmadPinger {
     agent: Agent,
     oui: Oui,
     to: Address,
@@ -37,7 +37,7 @@ impl UmadPinger {
     ///
     /// # Errors
     /// Returns an error if an agent for the class cannot be registered.
-    pub fn new(
+    pub(super) fn new(
         port: &Port,
         to: Address,
         target: String,
@@ -158,7 +158,7 @@ impl PingTransport for UmadPinger {
 
 /// Answers pings on a port.
 #[derive(Debug)]
-pub struct UmadServer {
+pub(super) struct UmadServer {
     agent: Agent,
     name: Vec<u8>,
 }
@@ -168,7 +168,7 @@ impl UmadServer {
     ///
     /// # Errors
     /// Returns an error if the port cannot be opened or another program serves the class on it.
-    pub fn new(ca: &str, port_num: u8, oui: Oui) -> Result<Self> {
+    pub(super) fn new(ca: &str, port_num: u8, oui: Oui) -> Result<Self> {
         let port = Port::open(ca, port_num)?;
         Ok(Self {
             agent: port.register(agent_options(oui, Methods::ALL))?,
@@ -180,7 +180,7 @@ impl UmadServer {
     ///
     /// # Errors
     /// Returns an error if receiving fails, for example because the device was removed.
-    pub fn run(&self, stop: &StopFlag, verbosity: u8) -> Result<()> {
+    pub(super) fn run(&self, stop: &StopFlag, verbosity: u8) -> Result<()> {
         while !stop.is_set() {
             let Some(received) = self.agent.recv(Some(POLL_INTERVAL))? else {
                 continue;

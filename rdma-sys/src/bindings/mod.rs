@@ -17,6 +17,24 @@
     reason = "generated"
 )]
 
+/// Implements `Default` with all bytes zero, padding included, for types that hold pointers, arrays
+/// and unions.
+macro_rules! zeroed {
+    ($($name:ident)*) => {$(
+        impl Default for $name {
+            fn default() -> Self {
+                let mut value = core::mem::MaybeUninit::<Self>::uninit();
+                // SAFETY: these types of C consist of integers, raw pointers, optional function
+                // pointers, and structures and unions of them. All bytes zero are valid for each.
+                unsafe {
+                    core::ptr::write_bytes(value.as_mut_ptr(), 0, 1);
+                    value.assume_init()
+                }
+            }
+        }
+    )*};
+}
+
 #[cfg(feature = "rdmacm")]
 mod cm;
 #[cfg(feature = "efa")]

@@ -12,7 +12,7 @@ use ibverbs::{
     AccessFlags, CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc,
     RemoteMemory, Retired, device::TransportType, port::LinkLayer, wr,
 };
-use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
+use rdmacm::{CmEventType, ConnectParams, ConnectRequest, Connection, Listener, Resolver};
 
 pub(crate) use test_support::lab::devices;
 use test_support::lab::{ip_addresses, is_model};
@@ -287,6 +287,12 @@ fn connect_with(
     }
 }
 
+/// Waits for a connect request.
+pub(crate) fn request(listener: &Listener) -> ConnectRequest {
+    let request = listener.accept(Some(TIMEOUT)).expect("accept");
+    request.expect("a request in time")
+}
+
 /// Accepts with one receive posted.
 pub(crate) fn accept(listener: &Listener, resources: Resources, private_data: &[u8]) -> Peer {
     accept_with(listener, resources, private_data, AccessFlags::empty())
@@ -298,10 +304,7 @@ fn accept_with(
     private_data: &[u8],
     access: AccessFlags,
 ) -> Peer {
-    let request = listener
-        .accept(Some(TIMEOUT))
-        .expect("accept")
-        .expect("a request in time");
+    let request = request(listener);
     assert_eq!(request.device_name(), resources.pd.context().device_name());
     let ready_request = request.access(access).with_qp(resources.qp());
     let mut ready_request = ready_request.expect("INIT");

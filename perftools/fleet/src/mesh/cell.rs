@@ -107,7 +107,7 @@ impl Cell {
     /// Creates the cell of a completed test. Its figure is a whole number, which a reader of the
     /// record gets without a rounding error.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-    pub fn measured(pair: Pair, test: u16, m: &Measured, exceeded: Vec<String>) -> Self {
+    pub(crate) fn measured(pair: Pair, test: u16, m: &Measured, exceeded: Vec<String>) -> Self {
         let figure = match (&m.latency, m.summary.bandwidth, m.summary.latency) {
             (Some(p), ..) => Figure::Latency(p.p50 as f64),
             (None, Some(bandwidth), _) => Figure::Bandwidth(bandwidth.round()),
@@ -140,7 +140,7 @@ impl Cell {
     }
 
     /// Creates the cell of a failed test.
-    pub fn failed(pair: Pair, test: u16, error: impl Into<Box<str>>) -> Self {
+    pub(crate) fn failed(pair: Pair, test: u16, error: impl Into<Box<str>>) -> Self {
         Self {
             pair,
             test,
@@ -150,7 +150,7 @@ impl Cell {
     }
 
     /// Returns the limits of the user that the result exceeds, each as a sentence.
-    pub fn exceeded(&self) -> &[String] {
+    pub(crate) fn exceeded(&self) -> &[String] {
         self.detail.as_ref().map_or(&[], |d| &d.exceeded)
     }
 }
@@ -214,7 +214,7 @@ pub struct Cells {
 
 impl Cells {
     /// Creates an empty list of cells.
-    pub fn new(endpoints: Vec<String>, tests: Vec<String>) -> Self {
+    pub(crate) fn new(endpoints: Vec<String>, tests: Vec<String>) -> Self {
         Self {
             endpoints,
             tests,
@@ -223,7 +223,7 @@ impl Cells {
     }
 
     /// Returns a cell with the names of its endpoints and its test.
-    pub fn named<'a>(&'a self, cell: &'a Cell) -> NamedCell<'a> {
+    pub(crate) fn named<'a>(&'a self, cell: &'a Cell) -> NamedCell<'a> {
         let name = |id: u32| Cow::from(self.endpoints[id as usize].as_str());
         let directions = cell.detail.as_ref().and_then(|d| d.directions);
         let mut named = NamedCell {

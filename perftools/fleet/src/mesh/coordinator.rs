@@ -73,7 +73,7 @@ pub fn run(
             .collect();
         progress.round(round, schedule.len(), record);
         for (id, test) in (0..).zip(&tests) {
-            let missing = record.missing(&pairs, &done, id, together);
+            let missing = done.missing(&pairs, id, together);
             if missing.is_empty() {
                 continue;
             }

@@ -32,12 +32,12 @@ impl<'a> Matrix<'a> {
     }
 
     /// Returns the number of endpoints.
-    pub fn endpoints(&self) -> u32 {
+    pub(crate) fn endpoints(&self) -> u32 {
         self.endpoints
     }
 
     /// Returns the cell of a pair, if it was measured.
-    pub fn cell(&self, pair: Pair) -> Option<&'a Cell> {
+    pub(crate) fn cell(&self, pair: Pair) -> Option<&'a Cell> {
         let row = pair.from as usize * self.endpoints as usize;
         let position = *self.positions.get(row + pair.to as usize)?;
         self.cells.get(position as usize)
@@ -65,7 +65,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Returns the smallest and the largest figure, without failed cells.
-    pub fn range(&self) -> Option<(f64, f64)> {
+    pub(crate) fn range(&self) -> Option<(f64, f64)> {
         self.cells().filter_map(value).fold(None, |range, value| {
             Some(range.map_or((value, value), |(low, high): (f64, f64)| {
                 (low.min(value), high.max(value))
@@ -74,14 +74,14 @@ impl<'a> Matrix<'a> {
     }
 
     /// Returns `true` if the figures are bandwidths.
-    pub fn is_bandwidth(&self) -> bool {
+    pub(crate) fn is_bandwidth(&self) -> bool {
         self.cells()
             .any(|cell| matches!(cell.figure, Figure::Bandwidth(_)))
     }
 }
 
 /// Returns the figure of a cell, unless the test failed.
-pub fn value(cell: &Cell) -> Option<f64> {
+pub(crate) fn value(cell: &Cell) -> Option<f64> {
     match cell.figure {
         Figure::Bandwidth(value) | Figure::Latency(value) => Some(value),
         Figure::Failed(_) => None,

@@ -46,7 +46,7 @@ pub enum Limit {
 
 impl Limit {
     /// Returns the limit that follows from the best cell; `None` if no test completed.
-    pub fn new(matrix: &Matrix<'_>, limits: &SlowLimits) -> Option<Self> {
+    pub(crate) fn new(matrix: &Matrix<'_>, limits: &SlowLimits) -> Option<Self> {
         let (low, high) = matrix.range()?;
         Some(if matrix.is_bandwidth() {
             Self::Bandwidth(high * limits.bandwidth)
@@ -56,7 +56,7 @@ impl Limit {
     }
 
     /// Returns the state of a cell.
-    pub fn state(self, figure: &Figure) -> State {
+    pub(crate) fn state(self, figure: &Figure) -> State {
         let is_slow = match (self, figure) {
             (_, Figure::Failed(_)) => return State::Failed,
             (Self::Bandwidth(limit), Figure::Bandwidth(value)) => *value < limit,
@@ -226,7 +226,11 @@ impl Tally {
 }
 
 /// Finds the suspects of one test.
-pub fn suspects(matrix: &Matrix<'_>, limit: Option<Limit>, endpoints: &[Endpoint]) -> Vec<Suspect> {
+pub(crate) fn suspects(
+    matrix: &Matrix<'_>,
+    limit: Option<Limit>,
+    endpoints: &[Endpoint],
+) -> Vec<Suspect> {
     let n = matrix.endpoints();
     let state = |cell: &Cell| match limit {
         Some(limit) => limit.state(&cell.figure),

@@ -21,7 +21,7 @@ use super::schedule::Pair;
 use crate::mesh::schedule::Pattern;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// Maximum length in bytes of a record that a run continues.
 const MAX_LEN: u64 = 2 << 30;
@@ -182,16 +182,6 @@ impl MeshRecord {
         }
     }
 
-    /// Returns the pairs of a round whose tests must run, in a run that resumes. Failed tests are
-    /// repeated. The tests of a round with a common start are repeated together.
-    pub fn missing(&self, pairs: &[Pair], done: &Done, test: u16, together: bool) -> Vec<Pair> {
-        let has_result = |pair: &Pair| done.contains(*pair, test);
-        if together && !pairs.iter().all(has_result) {
-            return pairs.to_vec();
-        }
-        pairs.iter().filter(|p| !has_result(p)).copied().collect()
-    }
-
     /// Writes the record as a JSON document with one line per cell.
     ///
     /// # Errors
@@ -248,8 +238,14 @@ impl Done {
         Self(cells.map(|cell| (cell.pair, cell.test)).collect())
     }
 
-    fn contains(&self, pair: Pair, test: u16) -> bool {
-        self.0.contains(&(pair, test))
+    /// Returns the pairs of a round whose tests must run, in a run that resumes. Failed tests are
+    /// repeated. The tests of a round with a common start are repeated together.
+    pub(crate) fn missing(&self, pairs: &[Pair], test: u16, together: bool) -> Vec<Pair> {
+        let has_result = |pair: &Pair| self.0.contains(&(*pair, test));
+        if together && !pairs.iter().all(has_result) {
+            return pairs.to_vec();
+        }
+        pairs.iter().filter(|p| !has_result(p)).copied().collect()
     }
 }
 
@@ -292,7 +288,7 @@ impl RecordFile {
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
-    pub fn append(&mut self, cells: &Cells, new: &[Cell]) -> Result<()> {
+    pub(crate) fn append(&mut self, cells: &Cells, new: &[Cell]) -> Result<()> {
         let mut text = String::new();
         for cell in new {
             text += if self.has_cells { ",\n" } else { "\n" };

@@ -73,13 +73,13 @@ pub struct Pair {
 
 impl Pair {
     /// Creates a pair.
-    pub fn new(from: u32, to: u32) -> Self {
+    pub(crate) fn new(from: u32, to: u32) -> Self {
         Self { from, to }
     }
 
     /// Returns the pair in the opposite direction.
     #[must_use]
-    pub fn reversed(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         Self::new(self.to, self.from)
     }
 }
@@ -93,12 +93,12 @@ pub struct Schedule {
 
 impl Schedule {
     /// Creates the schedule of a pattern.
-    pub fn new(pattern: Pattern, endpoints: u32) -> Self {
+    pub(crate) fn new(pattern: Pattern, endpoints: u32) -> Self {
         Self { pattern, endpoints }
     }
 
     /// Returns the number of rounds.
-    pub fn len(self) -> u32 {
+    pub(crate) fn len(self) -> u32 {
         let n = self.endpoints;
         match self.pattern {
             _ if n < 2 => 0,
@@ -109,11 +109,6 @@ impl Schedule {
         }
     }
 
-    /// Returns `true` if there are fewer than two endpoints.
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns `true` if the tests of a round must start at the same time, because they share ports
     /// or their sum is a result.
     pub(crate) fn has_common_start(self) -> bool {
@@ -121,7 +116,7 @@ impl Schedule {
     }
 
     /// Returns the pairs of a round.
-    pub fn round(self, round: u32) -> Vec<Pair> {
+    pub(crate) fn round(self, round: u32) -> Vec<Pair> {
         let n = self.endpoints;
         if round >= self.len() {
             return Vec::new();
@@ -172,7 +167,7 @@ fn tournament(endpoints: u32, round: u32) -> Vec<Pair> {
 /// Returns Jain's fairness index: 1 if all values are equal, `1 / n` if one of `n` has everything.
 /// Without a positive value there is nothing to share, and the result is `None`.
 #[allow(clippy::cast_precision_loss)] // A number of cells.
-pub fn fairness(values: &[f64]) -> Option<f64> {
+pub(crate) fn fairness(values: &[f64]) -> Option<f64> {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|v| v * v).sum();
     (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))

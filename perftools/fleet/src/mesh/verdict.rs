@@ -61,7 +61,7 @@ pub(crate) fn repeated_pairs(
 }
 
 /// Returns the conclusion from the repeated measurements, in the order of `repeated_pairs`.
-pub fn conclude(suspect: &Suspect, states: &[State]) -> Confirmation {
+pub(crate) fn conclude(suspect: &Suspect, states: &[State]) -> Confirmation {
     let is_bad = |index: usize| states.get(index).is_some_and(|state| *state != State::Good);
     if states.is_empty() {
         return Confirmation::NotRepeated;
@@ -98,7 +98,7 @@ pub struct Evidence {
 }
 
 /// Describes a suspect.
-pub fn describe(
+pub(crate) fn describe(
     suspect: &Suspect,
     test: &MeshTest,
     endpoints: &[Endpoint],

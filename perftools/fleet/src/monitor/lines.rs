@@ -9,7 +9,7 @@ use super::prober::Source;
 use super::tracker::{Change, Extremes, Path, State, Totals};
 
 /// Version of the schema. It increases when a field changes its meaning or is removed.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// A line of the output.
 #[derive(Clone, Debug, Serialize)]

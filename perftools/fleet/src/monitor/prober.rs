@@ -138,7 +138,7 @@ impl Source {
 
     /// Returns the number of the path with this name and the number of its next change. A new path
     /// is not probed before it is enabled.
-    pub fn path(&self, name: PathName) -> (u32, u64) {
+    pub(crate) fn path(&self, name: PathName) -> (u32, u64) {
         let state = &mut *self.state();
         let path = state.numbers.get(&name).copied().unwrap_or_else(|| {
             let path = state.tracker.add_path();
@@ -160,7 +160,7 @@ impl Source {
 
     /// Removes the paths to devices of `target` that are not in `wanted`. Their numbers are used
     /// again, so that the memory does not grow with the devices that a host once had.
-    pub fn retain(&self, target: &str, wanted: &HashSet<u32>) {
+    pub(crate) fn retain(&self, target: &str, wanted: &HashSet<u32>) {
         let state = &mut *self.state();
         let (tracker, changes) = (&mut state.tracker, &mut state.changes);
         state.numbers.retain(|name, path| {

@@ -125,7 +125,7 @@ impl Hosts {
 
     /// Returns the hosts whose servers have been requested, and whether the latest request
     /// succeeded.
-    pub fn reachable(&self) -> Vec<(Arc<str>, bool)> {
+    pub(crate) fn reachable(&self) -> Vec<(Arc<str>, bool)> {
         let states = self.states();
         let known = states
             .iter()

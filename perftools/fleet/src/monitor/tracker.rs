@@ -60,7 +60,7 @@ pub enum State {
 
 impl State {
     /// All states.
-    pub const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::Unknown,
         Self::Up,
         Self::Partial,
@@ -69,7 +69,7 @@ impl State {
     ];
 
     /// Returns the name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
             Self::Up => "up",
@@ -202,7 +202,7 @@ pub struct Tracker {
 
 impl Tracker {
     /// Creates a tracker without paths.
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
             paths: Vec::new(),
@@ -243,7 +243,7 @@ impl Tracker {
     }
 
     /// Enables or disables a path. A disabled path is not probed.
-    pub fn enable(&mut self, path: u32, is_enabled: bool) {
+    pub(crate) fn enable(&mut self, path: u32, is_enabled: bool) {
         if let Some(path) = self.paths.get_mut(path as usize) {
             if path.is_disabled == is_enabled {
                 path.is_disabled = !is_enabled;
@@ -269,7 +269,7 @@ impl Tracker {
 
     /// Returns the number of probes in each bucket of the histogram, and the sum of their times in
     /// the network.
-    pub fn histogram(&self) -> (&[u64; BUCKETS], u64) {
+    pub(crate) fn histogram(&self) -> (&[u64; BUCKETS], u64) {
         (&self.histogram, self.histogram_sum)
     }
 
@@ -319,7 +319,7 @@ impl Tracker {
     }
 
     /// Records that a probe was sent at `at`, by the clock of the device or the kernel.
-    pub fn posted(&mut self, id: u64, at: u64) {
+    pub(crate) fn posted(&mut self, id: u64, at: u64) {
         if let Some(probe) = self.probe(id) {
             probe.posted = at;
         }
@@ -327,7 +327,7 @@ impl Tracker {
 
     /// Records an answer that arrived at `received` by the clock of [`posted`](Self::posted), and
     /// is handled at `now`. Answers that are repeated or too late are ignored.
-    pub fn answered(&mut self, id: u64, received: u64, now: u64) {
+    pub(crate) fn answered(&mut self, id: u64, received: u64, now: u64) {
         let timeout = nanos(self.settings.timeout);
         let Some(probe) = self.probe(id) else { return };
         let total = now.saturating_sub(probe.sent);
@@ -375,7 +375,7 @@ impl Tracker {
     }
 
     /// Records the time that the peer needed for an answer.
-    pub fn timed(&mut self, id: u64, peer: u64) {
+    pub(crate) fn timed(&mut self, id: u64, peer: u64) {
         let Some(probe) = self.probe(id) else { return };
         let Phase::Answered { device_time } = probe.phase else {
             return;
@@ -454,7 +454,8 @@ impl Tracker {
     }
 
     /// Returns the number of probes that have neither been answered nor lost.
-    pub fn in_flight(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self) -> usize {
         let open = |probe: &&InFlight| matches!(probe.phase, Phase::InFlight | Phase::TimedOut);
         self.in_flight.iter().filter(open).count()
     }

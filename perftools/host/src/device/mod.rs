@@ -5,4 +5,4 @@ mod types;
 
 pub(crate) use read::network_adapters;
 pub use read::{all, all_without_tables, parse_guid};
-pub use types::{Device, GidRow, NamedCode, PciDevice, Port, node_type, state};
+pub use types::{Device, GidRow, NamedCode, PciDevice, Port, state};

@@ -60,13 +60,8 @@ pub mod state {
     pub const ACTIVE: u32 = 4;
 }
 
-/// Node types in sysfs.
-pub mod node_type {
-    /// A channel adapter.
-    pub const CA: u32 = 1;
-    /// An iWARP adapter.
-    pub const RNIC: u32 = 4;
-}
+/// Node type of an iWARP adapter in sysfs.
+const IWARP_ADAPTER: u32 = 4;
 
 /// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -202,7 +197,7 @@ impl Device {
 
     /// Returns `true` if the device is an iWARP device.
     pub fn is_iwarp(&self) -> bool {
-        self.node_type.code == node_type::RNIC
+        self.node_type.code == IWARP_ADAPTER
     }
 }
 

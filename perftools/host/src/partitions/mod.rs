@@ -41,7 +41,7 @@ pub struct PartitionFile {
 }
 
 /// Reads the default files and those that opensm's configuration names.
-pub fn files(root: &Root, opensm: &Files) -> Vec<PartitionFile> {
+pub(crate) fn files(root: &Root, opensm: &Files) -> Vec<PartitionFile> {
     let named = opensm.partition_files();
     let mut paths = named.clone();
     paths.extend(DIRECTORIES.map(|directory| format!("{directory}/partitions.conf")));

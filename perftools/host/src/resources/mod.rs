@@ -55,7 +55,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Qp,
         Self::CmId,
         Self::Cq,
@@ -182,7 +182,7 @@ pub struct GsiQp {
 
 impl GsiQp {
     /// Returns `true` if the queue pair is in the state ERR, which it does not leave by itself.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.state == 6
     }
 }
@@ -191,7 +191,7 @@ impl GsiQp {
 ///
 /// # Errors
 /// Returns an error if the kernel cannot be queried.
-pub fn gsi_qps() -> Result<Vec<GsiQp>> {
+pub(crate) fn gsi_qps() -> Result<Vec<GsiQp>> {
     let objects = query_kinds(&[Kind::Qp])?.objects.into_iter();
     let gsi_qp = |qp: Resource| {
         (qp.service == Some(GSI)).then_some(GsiQp {

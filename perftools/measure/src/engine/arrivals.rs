@@ -27,7 +27,7 @@ impl Arrivals {
     /// Records the arrival of a message. Returns `false` if it had arrived before, or if its number
     /// is below the window, so that this is not known.
     #[inline]
-    pub fn record(&mut self, number: u64) -> bool {
+    pub(crate) fn record(&mut self, number: u64) -> bool {
         if number >= self.end {
             self.advance(number);
         } else if (self.end - 1) / WORD - number / WORD >= ARRIVALS_WINDOW / WORD {

@@ -24,12 +24,12 @@ impl From<&PayloadFile> for Payload {
 
 impl Payload {
     /// Returns the payload that `spec` requests.
-    pub fn new(spec: &Spec) -> Self {
+    pub(crate) fn new(spec: &Spec) -> Self {
         spec.payload.as_ref().map(Self::from).unwrap_or_default()
     }
 
     /// Writes the payload of message number `message`.
-    pub fn fill(&self, bytes: &mut [u8], message: u64) {
+    pub(crate) fn fill(&self, bytes: &mut [u8], message: u64) {
         match &self.file {
             Some(file) => file.fill(bytes),
             None => fill(bytes, message),
@@ -41,7 +41,7 @@ impl Payload {
     ///
     /// # Errors
     /// Returns an error with the first wrong byte.
-    pub fn check(&self, bytes: &[u8], message: u64, header: usize) -> Result<()> {
+    pub(crate) fn check(&self, bytes: &[u8], message: u64, header: usize) -> Result<()> {
         let Some(file) = &self.file else {
             return check(bytes, message);
         };
@@ -74,7 +74,7 @@ pub(crate) fn write_number(bytes: &mut [u8], message: u64) {
 
 /// Returns the number of the message that begins with `bytes`, which must be 8 bytes or more. The
 /// result is arbitrary if they are not a payload.
-pub fn number(bytes: &[u8]) -> u64 {
+pub(crate) fn number(bytes: &[u8]) -> u64 {
     // This inverts `word` for the first eight bytes: first the shift, then the product modulo
     // 2^64.
     const INVERSE: u64 = 0xf1de_83e1_9937_733d;
@@ -112,7 +112,7 @@ fn damaged(message: u64, offset: u64, found: u8, sent: u8) -> Error {
 }
 
 /// Reads every byte, like an application that uses the data.
-pub fn access(bytes: &[u8]) {
+pub(crate) fn access(bytes: &[u8]) {
     std::hint::black_box(bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
 }
 

@@ -23,7 +23,7 @@ use crate::stats::{Count, SideStats};
 /// # Errors
 /// Returns an error if the connection broke, the peer disconnected or reported an error, nothing
 /// moved within the timeout, or the payload was wrong.
-pub fn run<W: DataPath, P: Peer>(
+pub(crate) fn run<W: DataPath, P: Peer>(
     role: Role,
     shape: &Shape,
     side: &Side,

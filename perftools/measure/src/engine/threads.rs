@@ -16,7 +16,7 @@ use crate::stats::{SideStats, ThreadStats};
 /// one end communicates with number n of the other.
 ///
 /// # Errors
-/// Returns an error of [`run::run`]. If several threads fail, it is the one that caused the others.
+/// Returns an error of `run::run`. If several threads fail, it is the one that caused the others.
 pub fn run<W: DataPath + Send, P: Peer + Send>(
     role: Role,
     shape: &Shape,

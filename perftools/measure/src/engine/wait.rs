@@ -40,7 +40,7 @@ struct PollStats {
 impl Waiter {
     /// Creates a waiter with the mode and timeout of `side`, for a latency test or for a bandwidth
     /// test.
-    pub fn new(side: &Side, latency: bool) -> Self {
+    pub(crate) fn new(side: &Side, latency: bool) -> Self {
         Self {
             wait_loop: WaitLoop::new(side.wait, latency),
             solicited: false,
@@ -52,14 +52,14 @@ impl Waiter {
 
     /// Sets the counters that are updated while the test runs.
     #[must_use]
-    pub fn with_counters(mut self, counters: Option<Arc<ThreadCounters>>) -> Self {
+    pub(crate) fn with_counters(mut self, counters: Option<Arc<ThreadCounters>>) -> Self {
         self.stats.counters = counters;
         self
     }
 
     /// Sets if only messages sent with the solicited-event flag wake a sleeping wait.
     #[must_use]
-    pub fn solicited(self, solicited: bool) -> Self {
+    pub(crate) fn solicited(self, solicited: bool) -> Self {
         Self { solicited, ..self }
     }
 
@@ -69,7 +69,7 @@ impl Waiter {
     }
 
     /// Returns the longest observed time without a completion after the first completion.
-    pub fn silence(&self) -> Option<Range<Instant>> {
+    pub(crate) fn silence(&self) -> Option<Range<Instant>> {
         self.stats.silence.clone()
     }
 
@@ -78,7 +78,7 @@ impl Waiter {
     /// # Errors
     /// Returns the error of [`DataPath::poll`].
     #[inline]
-    pub fn poll<W: DataPath>(&mut self, data_path: &mut W) -> Result<u32> {
+    pub(crate) fn poll<W: DataPath>(&mut self, data_path: &mut W) -> Result<u32> {
         let completions = self.stats.poll(data_path)?;
         if completions > 0 {
             self.wait_loop.reset();
@@ -93,7 +93,7 @@ impl Waiter {
     /// Returns an error if the peer failed, the connection broke, or nothing completed within the
     /// timeout.
     #[inline]
-    pub fn wait<W: DataPath, P: Peer>(
+    pub(crate) fn wait<W: DataPath, P: Peer>(
         &mut self,
         data_path: &mut W,
         peer: &P,

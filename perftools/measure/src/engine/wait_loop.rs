@@ -162,7 +162,7 @@ impl WaitLoop {
     /// # Errors
     /// Returns the error of [`PollSource::check`].
     #[cold]
-    pub fn check<S: PollSource>(&mut self, source: &mut S) -> Result<()> {
+    pub(crate) fn check<S: PollSource>(&mut self, source: &mut S) -> Result<()> {
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
         source.check(since..now)

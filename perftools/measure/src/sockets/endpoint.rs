@@ -252,7 +252,7 @@ fn is_v6(address: &SocketAddr) -> bool {
 /// Runs the test over a connected socket.
 ///
 /// # Errors
-/// Returns the errors of [`run::run`].
+/// Returns the errors of `run::run`.
 pub fn run<P: Peer>(
     kind: SocketKind,
     spec: &Spec,

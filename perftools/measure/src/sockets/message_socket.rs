@@ -23,7 +23,7 @@ const SCTP_CHUNK: usize = 64 << 10;
 
 /// Result of a call that receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub(crate) enum Received {
     /// A message of this many bytes.
     Message(usize),
     /// Part of a message.
@@ -37,7 +37,7 @@ pub enum Received {
 
 /// Result of a call that sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub(crate) enum Sent {
     /// The socket has taken all of the message.
     Message,
     /// The socket has taken a part of it.
@@ -48,8 +48,8 @@ pub enum Sent {
 
 /// A connected socket. The next call continues a message that was sent or received in part.
 #[derive(Debug)]
-pub struct MessageSocket {
-    socket: Socket,
+pub(crate) struct MessageSocket {
+    pub(super) socket: Socket,
     kind: SocketKind,
     /// Bytes of the current message that were sent.
     sent: usize,
@@ -68,7 +68,7 @@ impl MessageSocket {
     ///
     /// # Errors
     /// Returns an error if the socket's options cannot be set.
-    pub fn new(socket: Socket, kind: SocketKind, poll: bool) -> Result<Self> {
+    pub(crate) fn new(socket: Socket, kind: SocketKind, poll: bool) -> Result<Self> {
         let unconnected = kind.is_datagram() && socket.peer_addr().is_err();
         let set_up = || {
             socket.set_nonblocking(poll)?;
@@ -97,18 +97,13 @@ impl MessageSocket {
 
     /// Returns the number of TCP segments that this end has retransmitted; `None` if it is unknown
     /// or the socket has another protocol.
-    pub fn retransmitted(&self) -> Option<u64> {
+    pub(crate) fn retransmitted(&self) -> Option<u64> {
         tcp::retransmitted(self.connection.as_slice())
     }
 
     /// Returns the protocol.
-    pub fn kind(&self) -> SocketKind {
+    pub(crate) fn kind(&self) -> SocketKind {
         self.kind
-    }
-
-    /// Returns the underlying socket.
-    pub fn socket(&self) -> &Socket {
-        &self.socket
     }
 
     /// Returns `true` if a message was sent in part.
@@ -121,7 +116,7 @@ impl MessageSocket {
     /// # Errors
     /// Returns an error if the connection broke or the message is too large.
     #[inline]
-    pub fn send(&mut self, message: &[u8]) -> Result<Sent> {
+    pub(crate) fn send(&mut self, message: &[u8]) -> Result<Sent> {
         let chunk = match self.kind {
             // Chunks have equal sizes: a small last one would wait for the acknowledgement of the
             // others.
@@ -165,7 +160,7 @@ impl MessageSocket {
     /// # Errors
     /// Returns an error if the connection broke.
     #[inline]
-    pub fn receive(&mut self, message: &mut [u8]) -> Result<Received> {
+    pub(crate) fn receive(&mut self, message: &mut [u8]) -> Result<Received> {
         if self.unconnected && !self.connect_to_first_sender()? {
             return Ok(Received::Nothing);
         }

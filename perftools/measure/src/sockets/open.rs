@@ -118,7 +118,7 @@ impl BoundSocket {
     ///
     /// # Errors
     /// Returns an error if the kernel does not support the protocol or the port is in use.
-    pub fn open(kind: SocketKind, address: SocketAddr, buffers: u32) -> Result<Self> {
+    pub(crate) fn open(kind: SocketKind, address: SocketAddr, buffers: u32) -> Result<Self> {
         let open = || {
             let socket = bind(kind, address, false)?;
             set_buffers(&socket, kind, buffers)?;
@@ -140,7 +140,7 @@ impl BoundSocket {
     }
 
     /// Returns the local address.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -150,7 +150,7 @@ impl BoundSocket {
     /// # Errors
     /// Returns an error if no such client connected within `timeout`, or if `gone` returned
     /// `true`.
-    pub fn accept(
+    pub(crate) fn accept(
         self,
         identity: ClientIdentity,
         timeout: Duration,
@@ -255,7 +255,7 @@ impl BoundSocket {
     ///
     /// # Errors
     /// Returns an error if the address cannot be reached.
-    pub fn join(self, peer: SocketAddr) -> Result<Socket> {
+    pub(crate) fn join(self, peer: SocketAddr) -> Result<Socket> {
         self.socket
             .connect(&peer.into())
             .map_err(|e| socket_error(self.kind, &format!("reach {peer}"), &e))?;
@@ -352,7 +352,7 @@ impl Candidate {
 ///
 /// # Errors
 /// Returns an error if the kernel does not support the protocol or the peer cannot be reached.
-pub fn connect(
+pub(crate) fn connect(
     kind: SocketKind,
     source: SocketAddr,
     peer: SocketAddr,

@@ -361,7 +361,7 @@ fn a_udp_port_of_another_program_is_an_error_with_a_remedy() {
 #[test]
 fn damaged_payload_is_detected() {
     let [client, mut server] = connected_pair(SocketKind::Udp, HOSTS[0], false);
-    client.socket().send(&[9; 64]).unwrap();
+    client.socket.send(&[9; 64]).unwrap();
     let params = params(64, Limit::Messages(1), EndMode::Clock);
     let finished = Finished::default();
     let text = run::run(
@@ -460,7 +460,7 @@ fn receive_until_reset(loop_kind: SocketLoop, messages: u64, sent: u64) -> Resul
         }
         // A reset discards what has not been sent yet.
         std::thread::sleep(Duration::from_millis(200));
-        client.socket().set_linger(Some(Duration::ZERO)).unwrap();
+        client.socket.set_linger(Some(Duration::ZERO)).unwrap();
         drop(client);
         std::thread::sleep(Duration::from_millis(200));
         Side(&finished, 0).finish(sent).unwrap();

@@ -280,7 +280,7 @@ impl Spec {
     }
 
     /// Returns the interval of the heartbeats, which is the same at both ends.
-    pub fn heartbeat(&self) -> Duration {
+    pub(crate) fn heartbeat(&self) -> Duration {
         (self.client.timeout.min(self.server.timeout) / 4).min(HEARTBEAT_INTERVAL)
     }
 

@@ -47,7 +47,7 @@ pub struct StaticRate(u8);
 
 impl StaticRate {
     /// Returns the code of the rate in `enum ibv_rate`.
-    pub fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         self.0
     }
 }

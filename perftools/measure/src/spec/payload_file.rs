@@ -38,7 +38,7 @@ impl PayloadFile {
     }
 
     /// Returns `true` if this has all bytes of the file, and their number is within the limits.
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         (1..=MAX_PAYLOAD_FILE).contains(&self.bytes.len()) && self.bytes.len() as u64 == self.length
     }
 
@@ -52,12 +52,12 @@ impl PayloadFile {
     }
 
     /// Returns the bytes of a message, without end: those of the file, repeated.
-    pub fn repeated(&self) -> impl Iterator<Item = u8> + '_ {
+    pub(crate) fn repeated(&self) -> impl Iterator<Item = u8> + '_ {
         self.bytes.iter().copied().cycle()
     }
 
     /// Writes the bytes of the file into `message`, repeated until it is full.
-    pub fn fill(&self, message: &mut [u8]) {
+    pub(crate) fn fill(&self, message: &mut [u8]) {
         for chunk in message.chunks_mut(self.bytes.len().max(1)) {
             for (to, from) in chunk.iter_mut().zip(&*self.bytes) {
                 *to = *from;

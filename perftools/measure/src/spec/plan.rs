@@ -126,7 +126,7 @@ impl Verb {
     }
 
     /// Returns the access rights that the verb needs to the memory of the other end.
-    pub fn remote_access(self) -> AccessFlags {
+    pub(crate) fn remote_access(self) -> AccessFlags {
         match self {
             Verb::Send | Verb::SendImm => AccessFlags::empty(),
             Verb::Write | Verb::WriteImm => AccessFlags::REMOTE_WRITE,

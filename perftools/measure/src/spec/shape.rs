@@ -57,7 +57,7 @@ impl Shape {
     /// Returns the shape of one thread, with its share of the number of messages and of the rate
     /// limit.
     #[must_use]
-    pub fn share(&self, thread: u32) -> Self {
+    pub(crate) fn share(&self, thread: u32) -> Self {
         let threads = u64::from(self.threads.max(1));
         let limit = match self.limit {
             Limit::Messages(n) => {
@@ -77,7 +77,7 @@ impl Shape {
     }
 
     /// Returns the number of messages of a test by count, or `u64::MAX` in a test by time.
-    pub fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         match self.limit {
             Limit::Messages(n) => n,
             Limit::Time(_) => u64::MAX,
@@ -177,7 +177,7 @@ impl Shape {
     }
 
     /// Returns the capacity of the completion queue of a thread.
-    pub fn completions(&self) -> u32 {
+    pub(crate) fn completions(&self) -> u32 {
         let sends = self.sends().saturating_mul(self.qps);
         let receives = self.receives().saturating_mul(self.receive_queues());
         sends.saturating_add(receives)
@@ -245,7 +245,7 @@ impl Shape {
     }
 
     /// Returns the time from one message to the next if the rate is limited.
-    pub fn gap(&self) -> Option<Duration> {
+    pub(crate) fn gap(&self) -> Option<Duration> {
         let nanos =
             u128::from(self.msg_size) * 1_000_000_000 / u128::from(self.tuning.rate_limit?.max(1));
         Some(Duration::from_nanos(

@@ -25,7 +25,7 @@ pub enum SocketKind {
 
 impl SocketKind {
     /// Returns the name for output.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             SocketKind::Tcp => "TCP",
             SocketKind::Udp => "UDP",

@@ -139,7 +139,7 @@ impl Default for Tuning {
 
 impl Tuning {
     /// Returns the options for allocating and registering memory.
-    pub fn memory(&self) -> MemoryOptions {
+    pub(crate) fn memory(&self) -> MemoryOptions {
         let backing = match self.pages {
             Pages::Normal => Backing::default(),
             Pages::Huge2M => Backing::HugePages(HugePageSize::Mib2),

@@ -38,13 +38,13 @@ pub struct Interval {
 
 impl Interval {
     /// Returns the length in nanoseconds.
-    pub fn nanos(&self) -> u64 {
+    pub(crate) fn nanos(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
 
     /// Returns the number of messages per second.
     #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
-    pub fn msg_rate(&self) -> f64 {
+    pub(crate) fn msg_rate(&self) -> f64 {
         self.msgs as f64 * 1e9 / self.nanos().max(1) as f64
     }
 }
@@ -116,7 +116,7 @@ const MIN_STALL_GAPS: u64 = 5;
 
 /// Returns `true` if a gap between completions is long enough to be a stall, given the mean gap.
 /// Both are in nanoseconds.
-pub fn is_stall(gap: u64, mean_gap: u64) -> bool {
+pub(crate) fn is_stall(gap: u64, mean_gap: u64) -> bool {
     gap > MIN_STALL.max(mean_gap.saturating_mul(MIN_STALL_GAPS))
 }
 

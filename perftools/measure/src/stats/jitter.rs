@@ -13,7 +13,7 @@ impl Jitter {
     /// Adds a datagram that was sent and that arrived at these times, in nanoseconds of the clocks
     /// of the sender and of the receiver.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-    pub fn add(&mut self, sent: u64, arrived: u64) {
+    pub(crate) fn add(&mut self, sent: u64, arrived: u64) {
         let transit = arrived.wrapping_sub(sent) as i64;
         if let Some(previous) = self.transit.replace(transit) {
             let difference = transit.wrapping_sub(previous).unsigned_abs() as f64;
@@ -22,7 +22,7 @@ impl Jitter {
     }
 
     /// Returns the jitter in nanoseconds; `None` for fewer than two datagrams.
-    pub fn nanos(&self) -> Option<f64> {
+    pub(crate) fn nanos(&self) -> Option<f64> {
         self.transit.map(|_| self.nanos)
     }
 }

@@ -20,7 +20,7 @@ pub struct LatencyRecorder {
 
 impl LatencyRecorder {
     /// Creates an empty recorder. All memory is allocated here, none while recording.
-    pub fn new(counters: Option<Arc<ThreadCounters>>) -> Self {
+    pub(crate) fn new(counters: Option<Arc<ThreadCounters>>) -> Self {
         Self {
             latencies: Latencies::new(),
             samples: Vec::new(),

@@ -28,7 +28,7 @@ pub struct CounterChanges {
 
 impl CounterChanges {
     /// Returns the increase of a counter; 0 if it did not increase, does not exist or is unknown.
-    pub fn get(&self, name: &str) -> u64 {
+    pub(crate) fn get(&self, name: &str) -> u64 {
         self.increased.get(name).copied().unwrap_or(0)
     }
 

@@ -91,7 +91,7 @@ impl ThreadCounters {
     }
 
     /// Returns the current values.
-    pub fn snapshot(&self) -> CounterSnapshot {
+    pub(crate) fn snapshot(&self) -> CounterSnapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CounterSnapshot {
             sent: read(&self.sent),
@@ -109,7 +109,7 @@ impl ThreadCounters {
 }
 
 /// Returns the sums of the counters of several threads.
-pub fn snapshot(counters: &[Arc<ThreadCounters>]) -> CounterSnapshot {
+pub(crate) fn snapshot(counters: &[Arc<ThreadCounters>]) -> CounterSnapshot {
     counters
         .iter()
         .fold(CounterSnapshot::default(), |sum, counters| {

@@ -25,7 +25,7 @@ pub struct Connection(rdmacm::Connection);
 impl Connection {
     /// Returns the queue pair.
     #[inline]
-    pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
+    pub(crate) fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
         self.0.qp_mut()
     }
 
@@ -41,7 +41,7 @@ impl Connection {
     ///
     /// # Errors
     /// Returns an error if the peer has disconnected or the device was removed.
-    pub fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         match self.0.check_event()?.map(|event| event.event_type) {
             Some(CmEventType::DISCONNECTED) => {
                 Err(Error::device("the peer disconnected during the test"))
@@ -67,7 +67,7 @@ impl CmListener {
     ///
     /// # Errors
     /// Returns an error if the address belongs to no RDMA device or rdma_cm is not available.
-    pub fn new(address: SocketAddr, key: DataKey, settings: CmSettings) -> Result<Self> {
+    pub(crate) fn new(address: SocketAddr, key: DataKey, settings: CmSettings) -> Result<Self> {
         let mut options = ListenOptions::new().backlog(8);
         if settings.type_of_service != 0 {
             options = options.type_of_service(settings.type_of_service);
@@ -84,7 +84,7 @@ impl CmListener {
     }
 
     /// Returns the port, which the system chose.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.listener.local_addr().port()
     }
 
@@ -94,7 +94,7 @@ impl CmListener {
     /// # Errors
     /// Returns an error if one of the connections does not arrive within `timeout`, or if `is_gone`
     /// returns `true` before that.
-    pub fn accept(
+    pub(crate) fn accept(
         self,
         qps: impl ExactSizeIterator<Item = Result<QueuePair<Rc>>>,
         device: &str,
@@ -236,7 +236,7 @@ pub(super) fn request_id(key: DataKey, index: u32) -> [u8; 12] {
 /// # Errors
 /// Returns an error if there is no route to the server, it does not listen, or it rejects the
 /// connection.
-pub fn connect(
+pub(crate) fn connect(
     create_qp: impl Fn() -> Result<QueuePair<Rc>>,
     device: &str,
     target: &CmTarget,

@@ -47,7 +47,7 @@ pub struct OpenedDevice {
 /// Returns an error if there is no device, none with this name, or none with an active port. It
 /// also returns an error if the device with the address of the control connection is down, because
 /// any other device would be unexpected.
-pub fn open(id: Option<&DeviceId>, addrs: ControlAddrs) -> Result<OpenedDevice> {
+pub(crate) fn open(id: Option<&DeviceId>, addrs: ControlAddrs) -> Result<OpenedDevice> {
     // Without the module ib_uverbs, or without a free descriptor, it is ENOSYS.
     let devices = match Device::list() {
         Err(error) if error.errno() == Some(Errno(libc::ENOSYS)) => Vec::new(),

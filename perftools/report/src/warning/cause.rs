@@ -12,7 +12,7 @@ use super::cause_table::{CAUSES, Cause, CauseCounter, DISCARDS, DUPLICATES, PACK
 const MAX_COUNTERS: usize = 3;
 
 /// Returns the kinds of all causes.
-pub fn kinds() -> impl Iterator<Item = &'static str> {
+pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
     let all = CAUSES.iter().chain([LATE_ACKNOWLEDGEMENTS]);
     all.map(|cause| cause.kind)
 }

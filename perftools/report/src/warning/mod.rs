@@ -22,12 +22,12 @@ pub fn is_cause(warning: &Warning) -> bool {
 }
 
 /// Returns `true` if this is a cause of lost messages.
-pub fn explains_loss(warning: &Warning) -> bool {
+pub(crate) fn explains_loss(warning: &Warning) -> bool {
     cause::explains_loss(&warning.kind)
 }
 
 /// Returns `true` if the test had a stall.
-pub fn is_stall(warning: &Warning) -> bool {
+pub(crate) fn is_stall(warning: &Warning) -> bool {
     warning.kind == "stalled"
 }
 
@@ -36,7 +36,7 @@ fn about_server(warning: Warning) -> Warning {
     warning.about("the server")
 }
 
-/// Properties of a completed test that [`collect`] checks.
+/// Properties of a completed test that `collect` checks.
 #[derive(Clone, Copy, Debug)]
 pub struct WarningInput<'a> {
     /// Requested parameters.
@@ -56,7 +56,7 @@ pub struct WarningInput<'a> {
 }
 
 /// Returns the warnings about a test and both hosts.
-pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
+pub(crate) fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
     let WarningInput {
         spec,
         connection,

@@ -17,7 +17,7 @@
 //! | 48 | zero, to the end: 64 bytes of an answer or a timing, 256 bytes of a probe |
 
 /// Length of an answer and of a timing in bytes.
-pub const REPLY_LEN: usize = 64;
+pub(crate) const REPLY_LEN: usize = 64;
 /// Length of a probe in bytes: two replies, and 64 bytes of headers for each. It fits the smallest
 /// MTU of RDMA.
 pub(crate) const PROBE_LEN: usize = 256;

@@ -150,7 +150,7 @@ impl Reflectors {
     /// Creates the reflectors of a server, which answer probes from the networks `allow`, or all
     /// probes if there are none. Those over UDP use this port, or a free one if another program
     /// uses it.
-    pub fn new(udp_port: u16, allow: &[IpNet]) -> Self {
+    pub(crate) fn new(udp_port: u16, allow: &[IpNet]) -> Self {
         Self {
             udp_port,
             settings: Settings {
@@ -167,7 +167,7 @@ impl Reflectors {
     ///
     /// # Errors
     /// Returns an error if none can be started.
-    pub fn describe(&self, local: IpAddr) -> Result<Vec<ReflectorInfo>> {
+    pub(crate) fn describe(&self, local: IpAddr) -> Result<Vec<ReflectorInfo>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let running = &mut *running;
         let ports = running.ports.len();

@@ -27,7 +27,7 @@ pub struct Keys(Option<Arc<StatelessTransportState>>);
 
 impl Keys {
     /// Returns the keys of a connection that is not protected.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self(None)
     }
 
@@ -159,7 +159,7 @@ impl ControlReader {
     }
 
     /// Returns the socket.
-    pub fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
@@ -176,7 +176,7 @@ impl ControlReader {
 
 impl ControlWriter {
     /// Returns the socket.
-    pub fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
@@ -287,7 +287,7 @@ impl ControlStream {
     }
 
     /// Divides the connection into its halves, for two threads.
-    pub fn split(self) -> (ControlReader, ControlWriter) {
+    pub(crate) fn split(self) -> (ControlReader, ControlWriter) {
         (self.reader, self.writer)
     }
 }

@@ -6,11 +6,11 @@ use super::VERSION;
 use super::bytes::{Reader, Writer};
 
 /// Length of the encoded configuration in bytes.
-pub const LEN: usize = 256;
+pub(crate) const LEN: usize = 256;
 
 /// Encodes the configuration of this host. The version field names the implemented version of qperf
 /// and, in parentheses, the version of rperf.
-pub fn encode(conf: &HostConf) -> [u8; LEN] {
+pub(crate) fn encode(conf: &HostConf) -> [u8; LEN] {
     let (major, minor, inc) = VERSION;
     let version = format!("{major}.{minor}.{inc} (rperf {})", conf.rperf);
     Writer::new()

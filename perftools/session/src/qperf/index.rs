@@ -1,7 +1,7 @@
 //! The mapping between test names and the test number in a request.
 
 /// Names of qperf's tests, by number. The last three exist only if qperf was built with XRC.
-pub const NAMES: [&str; 36] = [
+pub(crate) const NAMES: [&str; 36] = [
     "conf",
     "quit",
     "rds_bw",
@@ -46,7 +46,7 @@ pub fn name(index: u16) -> Option<&'static str> {
 }
 
 /// Returns the number of the test with this name.
-pub fn from_name(name: &str) -> Option<u16> {
+pub(crate) fn from_name(name: &str) -> Option<u16> {
     NAMES
         .iter()
         .position(|n| *n == name)

@@ -34,4 +34,4 @@ pub(crate) const SYNC_BEFORE: &[u8] = b"synchronization before test";
 /// Message that the client sends after it has received the server's statistics.
 pub(crate) const SYNC_AFTER: &[u8] = b"synchronization after test";
 /// Implemented version of qperf. The first two numbers must match those of the peer.
-pub const VERSION: (u16, u16, u16) = (0, 4, 11);
+pub(crate) const VERSION: (u16, u16, u16) = (0, 4, 11);

@@ -4,7 +4,7 @@ use super::VERSION;
 use super::bytes::{Reader, Writer};
 
 /// Length of the encoded request in bytes.
-pub const LEN: usize = 200;
+pub(crate) const LEN: usize = 200;
 
 /// A request. The field names are qperf's. Numbers that a test does not use are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Request {
 
 impl Request {
     /// Creates a request of the implemented version for a test.
-    pub fn new(index: u16) -> Self {
+    pub(crate) fn new(index: u16) -> Self {
         Self {
             version: VERSION,
             index,

@@ -56,7 +56,7 @@ pub trait Admission {
 ///
 /// # Errors
 /// Returns an error for the log. It has already been sent to the client.
-pub fn serve(
+pub(crate) fn serve(
     stream: TcpStream,
     prefix: &[u8],
     admission: &dyn Admission,

@@ -89,7 +89,7 @@ impl ControlLink {
     ///
     /// # Errors
     /// Returns an error if the thread cannot be created. It has been sent to the peer.
-    pub fn new(
+    pub(crate) fn new(
         stream: ControlStream,
         peer_name: &'static str,
         timeout: Duration,
@@ -144,7 +144,7 @@ impl ControlLink {
 
     /// Sets the counters that the threads of the test update for live monitoring.
     #[must_use]
-    pub fn with_counters(mut self, counters: Vec<Arc<ThreadCounters>>) -> Self {
+    pub(crate) fn with_counters(mut self, counters: Vec<Arc<ThreadCounters>>) -> Self {
         self.counters = counters;
         self
     }
@@ -162,7 +162,7 @@ impl ControlLink {
     }
 
     /// Returns the link for a thread of the test.
-    pub fn thread(&self, thread: u32) -> ThreadLink<'_> {
+    pub(crate) fn thread(&self, thread: u32) -> ThreadLink<'_> {
         self.shared.begun.store(true, Ordering::Relaxed);
         ThreadLink {
             shared: &self.shared,
@@ -175,7 +175,7 @@ impl ControlLink {
     ///
     /// # Errors
     /// Returns an error if the connection broke, or the error of the peer if it sent one.
-    pub fn send(&self, message: &Message) -> Result<()> {
+    pub(crate) fn send(&self, message: &Message) -> Result<()> {
         self.shared.send(message)
     }
 
@@ -184,7 +184,7 @@ impl ControlLink {
     /// # Errors
     /// Returns an error if the peer sent an error, closed the connection or sent nothing within the
     /// timeout.
-    pub fn receive(&self) -> Result<Message> {
+    pub(crate) fn receive(&self) -> Result<Message> {
         self.receive_within(self.timeout)
     }
 
@@ -250,13 +250,13 @@ impl ControlLink {
     }
 
     /// Returns `true` if the peer failed or disconnected, or if this end was stopped.
-    pub fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.shared.is_gone()
     }
 
     /// Waits briefly for an error message of the peer, which names the cause better than `error`.
     /// Returns `error` if none arrives, or if it is a limit of this host.
-    pub fn explain(&self, error: Error) -> Error {
+    pub(crate) fn explain(&self, error: Error) -> Error {
         if error.kind() == Kind::Limit {
             return error;
         }

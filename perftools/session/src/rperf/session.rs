@@ -36,7 +36,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// Returns an error for the log. It has already been sent to the client if possible.
-pub fn serve<B: Backend>(
+pub(crate) fn serve<B: Backend>(
     mut stream: TcpStream,
     backend: &B,
     context: &SessionContext<'_>,
@@ -144,7 +144,7 @@ pub fn serve<B: Backend>(
 }
 
 /// Sends an error to a client that is not served.
-pub fn reject(mut stream: TcpStream, error: &Error) {
+pub(crate) fn reject(mut stream: TcpStream, error: &Error) {
     let _ = stream.set_write_timeout(Some(HELLO_TIMEOUT));
     match hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT)) {
         Ok(hello::Peer::Rperf(_)) => {

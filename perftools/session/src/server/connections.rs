@@ -168,7 +168,7 @@ impl Connections {
     }
 
     /// Waits until all connections have ended, at most for `timeout`, and closes the others.
-    pub fn drain(&self, timeout: Duration) {
+    pub(crate) fn drain(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let mut open = self.open();
         let rejected = open.values_mut().filter(|c| c.state == State::Rejected);

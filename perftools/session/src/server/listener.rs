@@ -53,7 +53,7 @@ impl Stopper {
     }
 
     /// Returns the flag that is set when the server is stopped.
-    pub fn flag(&self) -> &Arc<AtomicBool> {
+    pub(crate) fn flag(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
 
@@ -149,7 +149,7 @@ impl Listener {
     ///
     /// # Errors
     /// Returns an error if the socket broke.
-    pub fn accept(&self) -> Result<Accepted> {
+    pub(crate) fn accept(&self) -> Result<Accepted> {
         let mut fds = [
             PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),

@@ -6,12 +6,12 @@ use checks::finding::{Finding, Level, worst};
 use serde::Serialize;
 
 /// Version of the schema. It increases when a field changes its meaning or is removed.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// The JSON document of `check --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Report<'a> {
+pub(crate) struct Report<'a> {
     /// Version of the schema.
     pub schema: u32,
     /// The worst level.
@@ -21,7 +21,7 @@ pub struct Report<'a> {
 }
 
 /// Returns the number of findings of each level, such as `1 fault, 2 warnings, 20 ok`.
-pub fn count(findings: &[Finding]) -> String {
+pub(crate) fn count(findings: &[Finding]) -> String {
     let number = |level| {
         findings
             .iter()
@@ -42,7 +42,7 @@ pub fn count(findings: &[Finding]) -> String {
 }
 
 /// Returns one line: the worst level, the number of findings, and the first problem.
-pub fn status(findings: &[Finding]) -> String {
+pub(crate) fn status(findings: &[Finding]) -> String {
     let first = findings
         .iter()
         .find(|finding| finding.level >= Level::Warning)
@@ -59,7 +59,7 @@ pub fn status(findings: &[Finding]) -> String {
 
 /// Returns a shell script with the remedies. Those that could take something away, or that are no
 /// complete commands, are comments.
-pub fn fix_script(findings: &[Finding]) -> String {
+pub(crate) fn fix_script(findings: &[Finding]) -> String {
     let mut text = "#!/bin/sh\n# Written by `ribinfo check --fix-script`. Read it before you run it.\nset -ex\n"
         .to_owned();
     let mut written: Vec<&str> = Vec::new();

@@ -15,7 +15,7 @@ struct Row<'a> {
 ///
 /// # Errors
 /// Returns an error if there are none, or if they cannot be listed.
-pub fn show(root: &Root, json: bool) -> Result<String> {
+pub(crate) fn show(root: &Root, json: bool) -> Result<String> {
     let verbs = super::verbs(root)?;
     let rows: Vec<Row<'_>> = verbs
         .devices

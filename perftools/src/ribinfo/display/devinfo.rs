@@ -34,7 +34,7 @@ enum Row<'a> {
 /// # Errors
 /// Returns an error if the devices cannot be listed, if the device or port does not exist, or if no
 /// device can be opened.
-pub fn show(
+pub(crate) fn show(
     root: &Root,
     verbose: bool,
     device: Option<&str>,

@@ -3,13 +3,13 @@
 
 #![allow(clippy::format_push_string, reason = "the output is built as a string")]
 
-pub mod check;
-pub mod devices;
-pub mod devinfo;
-pub mod gids;
-pub mod links;
-pub mod sm;
-pub mod stat;
+pub(crate) mod check;
+pub(crate) mod devices;
+pub(crate) mod devinfo;
+pub(crate) mod gids;
+pub(crate) mod links;
+pub(crate) mod sm;
+pub(crate) mod stat;
 
 mod caps;
 mod columns;
@@ -21,13 +21,13 @@ use host::verbs::Verbs;
 use serde::Serialize;
 
 /// Exit status if facts cannot be read, or if a check found a fault.
-pub const PROBLEM: u8 = 1;
+pub(super) const PROBLEM: u8 = 1;
 
 /// Returns the devices of the kernel.
 ///
 /// # Errors
 /// Returns an error if there are none.
-pub fn devices(root: &Root) -> Result<Vec<Device>> {
+pub(super) fn devices(root: &Root) -> Result<Vec<Device>> {
     let devices = device::all(root);
     if devices.is_empty() {
         return Err(no_device());
@@ -62,7 +62,7 @@ fn verbs(root: &Root) -> Result<Verbs> {
 }
 
 /// Writes each item on a line of its own.
-pub fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+pub(crate) fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items
         .into_iter()
         .fold(String::new(), |text, item| text + &item.to_string() + "\n")
@@ -72,7 +72,7 @@ pub fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
 ///
 /// # Errors
 /// Returns an error if the value cannot be written as JSON.
-pub fn json<T: Serialize>(value: &T) -> Result<String> {
+pub(super) fn json<T: Serialize>(value: &T) -> Result<String> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Error::protocol(format!("cannot write JSON: {e}")))?;
     Ok(text + "\n")

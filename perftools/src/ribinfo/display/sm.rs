@@ -55,7 +55,7 @@ impl<'a> From<&'a PortSm> for Row<'a> {
 /// # Errors
 /// Returns an error if there is no InfiniBand port, or if no subnet manager replies. With `json`,
 /// these cases are part of the output instead.
-pub fn show(root: &Root, lid: Option<u16>, json: bool) -> Result<(String, u8)> {
+pub(crate) fn show(root: &Root, lid: Option<u16>, json: bool) -> Result<(String, u8)> {
     let all = match lid {
         Some(lid) => sm::query_lid(lid).map(|found| found.into_iter().collect()),
         None => root.subnet_managers(),

@@ -62,7 +62,7 @@ pub(super) fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortCounters>>
 ///
 /// # Errors
 /// Returns an error if there is no such port.
-pub fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Result<String> {
+pub(crate) fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Result<String> {
     let mut rows = Vec::new();
     for port in read(root, only)? {
         let counters = port.counters.iter().filter(|(_, value)| all || *value > 0);
@@ -87,7 +87,7 @@ pub fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Result<St
 ///
 /// # Errors
 /// Returns an error if there is no such port, or the output is closed.
-pub fn watch(root: &Root, only: Option<&str>, interval: Duration) -> Result<()> {
+pub(crate) fn watch(root: &Root, only: Option<&str>, interval: Duration) -> Result<()> {
     let screen = Screen::new()?;
     let (mut before, mut at) = (read(root, only)?, Instant::now());
     while screen.wait(interval) {

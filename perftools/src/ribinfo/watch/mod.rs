@@ -1,5 +1,5 @@
 //! `ribinfo counters` and `ribinfo top`: counters and their rates, once or at an interval.
 
-pub mod counters;
+pub(crate) mod counters;
 mod screen;
-pub mod top;
+pub(crate) mod top;

@@ -20,7 +20,7 @@ const DATA_UNIT: u64 = 4;
 ///
 /// # Errors
 /// Returns an error if there is no device, or the output is closed.
-pub fn top(root: &Root, interval: Duration) -> Result<()> {
+pub(crate) fn top(root: &Root, interval: Duration) -> Result<()> {
     let screen = Screen::new()?;
     let (mut before, mut at) = (read(root, None)?, Instant::now());
     while screen.wait(interval) {

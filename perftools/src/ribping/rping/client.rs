@@ -28,7 +28,7 @@ enum Stage {
 }
 
 /// Sends pings over a connection.
-pub struct RpingClient {
+pub(crate) struct RpingClient {
     // Dropped first: the peer can access the regions until the queue pair is destroyed.
     connection: Connection,
     endpoint: RpingEndpoint,
@@ -50,7 +50,7 @@ impl RpingClient {
     ///   route.
     /// - [`Kind::Gone`] if the server cannot be connected.
     /// - [`Kind::Device`] if a resource cannot be created.
-    pub fn connect(to: SocketAddr, name: &str, args: &PingArgs) -> Result<Self> {
+    pub(crate) fn connect(to: SocketAddr, name: &str, args: &PingArgs) -> Result<Self> {
         let size = args.size.unwrap_or(DEFAULT_SIZE);
         if !(16..=MAX_SIZE).contains(&size) {
             return Err(Error::usage(format!(

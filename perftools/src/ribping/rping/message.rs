@@ -3,7 +3,7 @@
 use ibverbs::RemoteMemory;
 
 /// Length of a message in bytes.
-pub const MESSAGE_LEN: usize = 16;
+pub(crate) const MESSAGE_LEN: usize = 16;
 
 /// Encodes the message that exposes `memory` to the peer: address, rkey and length, big-endian.
 pub fn encode(memory: RemoteMemory) -> [u8; MESSAGE_LEN] {
@@ -29,7 +29,7 @@ pub fn decode(bytes: &[u8]) -> Option<RemoteMemory> {
 
 /// Returns the text of a ping: `rdma-ping-N: `, then letters that rotate with N, and a NUL as the
 /// last byte.
-pub fn text(seq: u32, size: usize) -> Vec<u8> {
+pub(crate) fn text(seq: u32, size: usize) -> Vec<u8> {
     let mut text = format!("rdma-ping-{seq}: ").into_bytes();
     let letters = (65_u8..=122)
         .cycle()

@@ -2,11 +2,11 @@
 //! it, the client exposes other memory, and the server writes the same bytes there.
 //! Used by `transport_choice` and `server`.
 
-pub mod client;
+pub(crate) mod client;
 mod closed_listener;
-pub mod endpoint;
+pub(crate) mod endpoint;
 pub mod message;
-pub mod server;
+pub(crate) mod server;
 
 /// Maximum size of a ping in bytes, the same as that of rping.
-pub const MAX_SIZE: u32 = 64 * 1024;
+pub(crate) const MAX_SIZE: u32 = 64 * 1024;

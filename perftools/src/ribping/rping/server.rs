@@ -97,7 +97,7 @@ struct Client<'scope> {
 
 /// A listener, with its TCP socket if the kernel has one.
 #[derive(Debug)]
-pub struct ObservedListener {
+pub(crate) struct ObservedListener {
     listener: Listener,
     socket: Option<ListeningSocket>,
 }
@@ -107,14 +107,14 @@ impl ObservedListener {
     ///
     /// # Errors
     /// Returns an error if the address or its port cannot be used.
-    pub fn bind(address: SocketAddr) -> rdmacm::Result<Self> {
+    pub(crate) fn bind(address: SocketAddr) -> rdmacm::Result<Self> {
         let listener = Listener::bind(address, BACKLOG)?;
         let socket = ListeningSocket::of(listener.local_addr());
         Ok(Self { listener, socket })
     }
 
     /// Returns the address that clients connect to.
-    pub fn local_addr(&self) -> SocketAddr {
+    pub(crate) fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 }
@@ -135,7 +135,7 @@ fn listen_again(address: SocketAddr, stop: &StopFlag) -> rdmacm::Result<Observed
 ///
 /// # Errors
 /// Returns an error if the device of the listener was removed.
-pub fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
+pub(crate) fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
     let address = listener.local_addr();
     thread::scope(|scope| {
         let mut clients: Vec<Client<'_>> = Vec::new();

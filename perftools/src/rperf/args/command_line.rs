@@ -1,5 +1,5 @@
 //! The options that apply to every test, as clap parses them. The options of the data path are in
-//! [`tuning`](super::tuning), those of servers in [`server`](super::server).
+//! `tuning`, those of servers in `server`.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;

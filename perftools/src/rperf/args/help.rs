@@ -37,7 +37,7 @@ pub(crate) const EXAMPLES: &str =
 ///
 /// # Errors
 /// A usage error if the help topic does not exist.
-pub fn requested_text(args: &[String]) -> Result<Option<String>> {
+pub(crate) fn requested_text(args: &[String]) -> Result<Option<String>> {
     if args.iter().any(|a| a == "--version" || a == "-V") {
         return Ok(Some(format!("rperf {}\n", env!("CARGO_PKG_VERSION"))));
     }

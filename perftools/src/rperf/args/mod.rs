@@ -1,29 +1,29 @@
-//! The command line of `rperf`. [`split`] separates host, tests and options, [`qperf`] translates
+//! The command line of `rperf`. `split` separates host, tests and options, `qperf` translates
 //! the option names of qperf, and clap parses the result into [`command_line::Options`], which
 //! makes a [`Spec`](measure::spec::Spec) for each test. [`run`](crate::rperf::run) executes
 //! the resulting [`Invocation`].
 
 mod auto;
 pub mod command_line;
-pub mod help;
-pub mod limits;
-pub mod mesh;
-pub mod monitor;
+pub(crate) mod help;
+pub(crate) mod limits;
+pub(crate) mod mesh;
+pub(crate) mod monitor;
 mod other_tools;
 mod per_end;
 mod perftest;
-pub mod qperf;
+pub(crate) mod qperf;
 mod records;
 mod scope;
-pub mod server;
-pub mod sockets;
+pub(crate) mod server;
+pub(crate) mod sockets;
 #[cfg(test)]
 mod spec_tests;
-pub mod split;
-pub mod sweep;
+pub(crate) mod split;
+pub(crate) mod sweep;
 mod text_format;
 mod to_spec;
-pub mod tuning;
+pub(crate) mod tuning;
 mod values;
 
 use base::error::{Error, Result};

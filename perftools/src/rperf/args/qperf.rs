@@ -10,7 +10,7 @@ use super::per_end::End;
 
 /// Meaning of an option name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OptionName {
+pub(crate) enum OptionName {
     /// A long option (without dashes) that takes a value, or the part before a value for one end
     /// (`id=local`).
     Value(Cow<'static, str>),
@@ -160,7 +160,7 @@ const ENDS: &[(&str, &str, End)] = &[
 
 /// Looks up the name of an option: among the names of qperf, among the long options, and as one of
 /// these for one end. Underscores in long names count as dashes.
-pub fn lookup(name: &str) -> OptionName {
+pub(crate) fn lookup(name: &str) -> OptionName {
     let long = name
         .strip_prefix("--")
         .map(|n| format!("--{}", n.replace('_', "-")));
@@ -238,7 +238,7 @@ fn find<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
 }
 
 /// Returns the text of `--help qperf`: the names of qperf, each with its long option.
-pub fn table() -> String {
+pub(crate) fn table() -> String {
     let lines: Vec<String> = VALUES
         .iter()
         .chain(FLAGS)
@@ -249,7 +249,7 @@ pub fn table() -> String {
 }
 
 /// Returns the first short name that qperf has for a long option.
-pub fn short(long: &str) -> Option<&'static str> {
+pub(crate) fn short(long: &str) -> Option<&'static str> {
     VALUES
         .iter()
         .chain(FLAGS)
@@ -258,7 +258,7 @@ pub fn short(long: &str) -> Option<&'static str> {
 }
 
 /// Returns the long option that is most similar to a misspelled one, if any is similar enough.
-pub fn suggest(name: &str) -> Option<String> {
+pub(crate) fn suggest(name: &str) -> Option<String> {
     let name = name.strip_prefix("--")?.replace('_', "-");
     let known = similar(&name, Options::all().filter_map(clap::Arg::get_long))?;
     Some(format!("--{known}"))

@@ -12,7 +12,7 @@ use super::values::on_off;
 /// The parts of a command line. Each option is one word in its long form (`--name=value` or
 /// `--name`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SplitArgs {
+pub(crate) struct SplitArgs {
     /// Host of the server, if one is named.
     pub host: Option<String>,
     /// Tests, each with its options: those before the test, and those after the last test.
@@ -28,7 +28,7 @@ pub struct SplitArgs {
 /// - an option is unknown or unsupported, lacks its value, or has a value that it does not take;
 /// - a word after the host is not the name of a test;
 /// - two hosts are named.
-pub fn split(args: &[String]) -> Result<SplitArgs> {
+pub(crate) fn split(args: &[String]) -> Result<SplitArgs> {
     let mut split = SplitArgs::default();
     let mut words = args.iter().map(String::as_str);
     while let Some(arg) = words.next() {

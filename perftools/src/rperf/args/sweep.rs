@@ -9,7 +9,7 @@ use super::command_line::Options;
 use super::qperf::{self, OptionName};
 
 /// Maximum number of runs that one command line may ask for.
-pub const MAX_RUNS: usize = 10_000;
+pub(crate) const MAX_RUNS: usize = 10_000;
 
 /// Step from one value of a loop to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum Step {
 /// # Errors
 /// A usage error if a loop is malformed, is over an option without a number, never ends, or has too
 /// many values.
-pub fn runs(options: &Options) -> Result<Vec<Vec<String>>> {
+pub(crate) fn runs(options: &Options) -> Result<Vec<Vec<String>>> {
     let mut runs = vec![Vec::new()];
     for text in &options.tuning.loops {
         runs = product(&runs, &loop_options(text)?)?;
@@ -193,7 +193,7 @@ impl Quantity {
 
 /// Returns the parameters that a run of a sweep sets, for its record. `values` are the options
 /// that [`runs`] returned for it.
-pub fn parameters(values: &[String]) -> Vec<Parameter> {
+pub(crate) fn parameters(values: &[String]) -> Vec<Parameter> {
     let parameter = |option: &String| {
         let (name, value) = option.trim_start_matches('-').rsplit_once('=')?;
         Some(Parameter {

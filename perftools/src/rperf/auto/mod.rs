@@ -8,7 +8,7 @@ mod search;
 mod settings;
 #[cfg(test)]
 mod tests;
-pub mod verdict;
+pub(super) mod verdict;
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use report::record::Measured;
 use search::{Search, figure};
 use verdict::PathLimits;
 
-pub use search::MAX_MEASUREMENTS;
+pub(super) use search::MAX_MEASUREMENTS;
 
 /// Runs one test.
-pub trait Runner {
+pub(super) trait Runner {
     /// Runs a test and returns its measurements.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ pub trait Runner {
 ///
 /// # Errors
 /// Returns an error if the first measurement of a goal fails, or if the peer is gone.
-pub fn run<R: Runner>(
+pub(super) fn run<R: Runner>(
     runner: &mut R,
     spec: &Spec,
     time: Duration,

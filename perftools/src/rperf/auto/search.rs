@@ -15,7 +15,7 @@ use super::settings::{Setting, Settings};
 use crate::rperf::args::command_line::MIN_TRIES;
 
 /// Default limit on the number of measurements.
-pub const MAX_MEASUREMENTS: u32 = 60;
+pub(crate) const MAX_MEASUREMENTS: u32 = 60;
 /// Smallest improvement of the score, as a factor, for which settings are accepted. Two
 /// measurements must confirm it.
 const MIN_GAIN: f64 = 1.05;

@@ -17,7 +17,7 @@ const MIN_DEPTH_GAIN: f64 = 1.1;
 
 /// Known limits of the path between the two ends.
 #[derive(Clone, Copy, Debug)]
-pub struct PathLimits {
+pub(crate) struct PathLimits {
     /// Link rate in bits per second. `None` for a software device, whose reported rate means
     /// nothing.
     pub link: Option<f64>,

@@ -183,12 +183,12 @@ pub(crate) struct Destroyed {
 
 /// An adapter with its kernel driver. Objects are named by numbers that it chooses.
 pub(crate) trait Nic: Send {
-    fn get_context(&mut self, cx: &mut Shared, udata: &Udata) -> Result<()>;
+    fn get_context(&mut self, udata: &Udata) -> Result<()>;
     /// Writes the context that a second `ibv_context` imports.
     fn query_context(&self, _attrs: &Attrs) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
-    fn query_device(&self, cx: &Shared, udata: &Udata) -> Result<ExQueryDeviceResp>;
+    fn query_device(&self, udata: &Udata) -> Result<ExQueryDeviceResp>;
     fn query_port(&self, cx: &Shared) -> QueryPortRespEx;
     fn comp_vectors(&self) -> u32;
 
@@ -201,7 +201,7 @@ pub(crate) trait Nic: Send {
     fn create_ah(&mut self, pd: u32, attr: &AhAttr, udata: &Udata) -> Result<u32>;
     fn destroy_ah(&mut self, _ah: u32) {}
 
-    fn create_cq(&mut self, cx: &mut Shared, create: &CreateCq, udata: &Udata) -> Result<u32>;
+    fn create_cq(&mut self, create: &CreateCq, udata: &Udata) -> Result<u32>;
     fn resize_cq(
         &mut self,
         _cx: &mut Shared,
@@ -211,7 +211,7 @@ pub(crate) trait Nic: Send {
     ) -> Result<u32> {
         Err(Errno::EOPNOTSUPP)
     }
-    fn destroy_cq(&mut self, cx: &mut Shared, cq: u32) -> Destroyed;
+    fn destroy_cq(&mut self, cq: u32) -> Destroyed;
 
     /// Creates a queue pair and returns its index, its number and the granted capacities.
     fn create_qp(
@@ -229,7 +229,7 @@ pub(crate) trait Nic: Send {
         udata: &Udata,
     ) -> Result<()>;
     fn query_qp(&self, qp: u32, mask: u32) -> Result<QueryQpResp>;
-    fn destroy_qp(&mut self, cx: &mut Shared, qp: u32) -> Destroyed;
+    fn destroy_qp(&mut self, qp: u32) -> Destroyed;
     fn is_multicast_member(&self, _qp: u32) -> bool {
         false
     }
@@ -241,16 +241,16 @@ pub(crate) trait Nic: Send {
     }
 
     /// Creates a shared receive queue and returns its number.
-    fn create_srq(&mut self, _cx: &mut Shared, _create: &CreateSrq, _udata: &Udata) -> Result<u32> {
+    fn create_srq(&mut self, _create: &CreateSrq, _udata: &Udata) -> Result<u32> {
         Err(Errno::EOPNOTSUPP)
     }
-    fn modify_srq(&mut self, _cx: &mut Shared, _srq: u32, _limit: u32) -> Result<()> {
+    fn modify_srq(&mut self, _srq: u32, _limit: u32) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
     fn query_srq(&self, _srq: u32) -> Result<SrqAttr> {
         Err(Errno::EOPNOTSUPP)
     }
-    fn destroy_srq(&mut self, _cx: &mut Shared, _srq: u32) -> Destroyed {
+    fn destroy_srq(&mut self, _srq: u32) -> Destroyed {
         Destroyed::default()
     }
 

@@ -58,7 +58,7 @@ impl Call<'_> {
         if !self.attrs.has(device::CORE_IN) {
             return Err(Errno::ENOSPC);
         }
-        let mut response = self.nic.query_device(self.cx, &Udata(&self.attrs))?;
+        let mut response = self.nic.query_device(&Udata(&self.attrs))?;
         if number & cmd::EX == 0 {
             return self.respond(&response.base);
         }

@@ -30,7 +30,7 @@ impl Call<'_> {
             comp_channel,
             events,
         };
-        let number = self.nic.create_cq(self.cx, &create, &Udata(&self.attrs))?;
+        let number = self.nic.create_cq(&create, &Udata(&self.attrs))?;
         self.keep_target(event::CQ, number, comp_channel, events);
         let handle = self.file.objects.insert(Kind::Cq { number }, &[]);
         self.attrs.write_handle(cq::HANDLE, u64::from(handle))?;
@@ -59,7 +59,7 @@ impl Call<'_> {
         let handle = self.attrs.handle(cq::HANDLE)?;
         let number = self.file.objects.cq(handle)?;
         self.file.objects.remove(handle)?;
-        let all = self.nic.destroy_cq(self.cx, number);
+        let all = self.nic.destroy_cq(number);
         let (completion, asynchronous) = self.read_events(event::CQ, number, &all);
         self.forget_target(event::CQ, number);
         self.attrs

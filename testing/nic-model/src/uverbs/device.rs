@@ -13,7 +13,7 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         let udata = super::Udata(&self.attrs);
-        self.nic.get_context(self.cx, &udata)?;
+        self.nic.get_context(&udata)?;
         self.file.context = true;
         self.write_context()
     }

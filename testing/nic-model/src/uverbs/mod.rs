@@ -166,15 +166,15 @@ impl Call<'_> {
             Kind::Dm { number } => self.nic.free_dm(number),
             Kind::Xrcd { number } => self.core.xrcds.close(number),
             Kind::Cq { number } => {
-                self.nic.destroy_cq(self.cx, number);
+                self.nic.destroy_cq(number);
                 self.forget_target(event::CQ, number);
             }
             Kind::Qp { number, .. } => {
-                self.nic.destroy_qp(self.cx, number);
+                self.nic.destroy_qp(number);
                 self.forget_target(event::QP, number);
             }
             Kind::Srq { number } => {
-                self.nic.destroy_srq(self.cx, number);
+                self.nic.destroy_srq(number);
                 self.forget_target(event::SRQ, number);
             }
             Kind::Ah { number } => self.nic.destroy_ah(number),

@@ -172,7 +172,7 @@ impl Call<'_> {
             return Err(Errno::EBUSY);
         }
         self.file.objects.remove(handle)?;
-        let all = self.nic.destroy_qp(self.cx, number);
+        let all = self.nic.destroy_qp(number);
         let (_, asynchronous) = self.read_events(event::QP, number, &all);
         self.forget_target(event::QP, number);
         self.attrs.write(qp::DESTROY_RESP, &asynchronous)

@@ -41,7 +41,7 @@ impl Call<'_> {
             limit: attrs.u32(srq::LIMIT)?,
             events: self.event_target(srq::USER_HANDLE, EVENT_FD)?,
         };
-        let number = self.nic.create_srq(self.cx, &create, &Udata(&self.attrs))?;
+        let number = self.nic.create_srq(&create, &Udata(&self.attrs))?;
         self.keep_target(event::SRQ, number, None, create.events);
         let handle = self.file.objects.insert(Kind::Srq { number }, &parents);
         self.attrs.write_handle(srq::HANDLE, u64::from(handle))?;
@@ -58,7 +58,7 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         if command.attr_mask & LIMIT != 0 {
-            self.nic.modify_srq(self.cx, number, command.srq_limit)?;
+            self.nic.modify_srq(number, command.srq_limit)?;
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Call<'_> {
         let handle = self.attrs.handle(srq::HANDLE)?;
         let number = self.file.objects.srq(handle)?;
         self.file.objects.remove(handle)?;
-        let all = self.nic.destroy_srq(self.cx, number);
+        let all = self.nic.destroy_srq(number);
         let (_, asynchronous) = self.read_events(event::SRQ, number, &all);
         self.forget_target(event::SRQ, number);
         self.attrs.write(srq::DESTROY_RESP, &asynchronous)

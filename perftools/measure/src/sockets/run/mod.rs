@@ -47,7 +47,7 @@ pub enum SocketLoop {
 impl SocketLoop {
     /// Returns the loop of `role` in a latency test or in a bandwidth test. With `flip` it is the
     /// loop of the other role.
-    pub fn new(role: Role, latency: bool, flip: bool) -> Self {
+    pub(crate) fn new(role: Role, latency: bool, flip: bool) -> Self {
         let role = match role {
             Role::Server if flip => Role::Client,
             Role::Client if flip => Role::Server,
@@ -98,7 +98,7 @@ struct Run<'a, P> {
 /// # Errors
 /// Returns an error if the connection broke, the peer closed its connection or reported an error,
 /// no data moved within the timeout, or a received byte was wrong.
-pub fn run<P: Peer>(
+pub(crate) fn run<P: Peer>(
     loop_kind: SocketLoop,
     socket: &mut MessageSocket,
     params: &LoopParams,

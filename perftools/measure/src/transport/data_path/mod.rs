@@ -178,7 +178,7 @@ impl VerbsDataPath {
 
     /// Keeps a multicast group joined until the queue pairs are destroyed.
     #[must_use]
-    pub fn with_group(mut self, group: Option<Membership>) -> Self {
+    pub(crate) fn with_group(mut self, group: Option<Membership>) -> Self {
         self.group = group;
         self
     }
@@ -215,7 +215,7 @@ impl VerbsDataPath {
 
     /// Sets whether the device is iWARP. Then every completion wakes a sleeping receiver.
     #[must_use]
-    pub fn on_iwarp(self, is_iwarp: bool) -> Self {
+    pub(crate) fn on_iwarp(self, is_iwarp: bool) -> Self {
         Self { is_iwarp, ..self }
     }
 }

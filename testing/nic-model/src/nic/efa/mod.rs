@@ -87,7 +87,7 @@ impl Efa {
 }
 
 impl Nic for Efa {
-    fn get_context(&mut self, _cx: &mut Shared, udata: &Udata) -> Result<()> {
+    fn get_context(&mut self, udata: &Udata) -> Result<()> {
         let user: AllocUcontext = udata.read()?;
         let both = COMP_TX_BATCH | COMP_MIN_SQ_WR;
         if user.comp_mask & both != both {
@@ -96,7 +96,7 @@ impl Nic for Efa {
         udata.write(&caps::context())
     }
 
-    fn query_device(&self, _cx: &Shared, udata: &Udata) -> Result<ExQueryDeviceResp> {
+    fn query_device(&self, udata: &Udata) -> Result<ExQueryDeviceResp> {
         udata.write(&caps::user_device())?;
         Ok(caps::device())
     }
@@ -137,11 +137,11 @@ impl Nic for Efa {
         self.ahs.remove(ah);
     }
 
-    fn create_cq(&mut self, _cx: &mut Shared, create: &CreateCq, udata: &Udata) -> Result<u32> {
+    fn create_cq(&mut self, create: &CreateCq, udata: &Udata) -> Result<u32> {
         self.new_cq(create, udata)
     }
 
-    fn destroy_cq(&mut self, _cx: &mut Shared, cq: u32) -> Destroyed {
+    fn destroy_cq(&mut self, cq: u32) -> Destroyed {
         self.remove_cq(cq)
     }
 
@@ -172,7 +172,7 @@ impl Nic for Efa {
         self.qp_attr(qp, mask)
     }
 
-    fn destroy_qp(&mut self, _cx: &mut Shared, qp: u32) -> Destroyed {
+    fn destroy_qp(&mut self, qp: u32) -> Destroyed {
         self.remove_qp(qp)
     }
 

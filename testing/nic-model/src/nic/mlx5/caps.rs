@@ -80,7 +80,7 @@ pub(super) fn context() -> AllocUcontextResp {
     }
 }
 
-pub(super) fn device(_cx: &Shared) -> ExQueryDeviceResp {
+pub(super) fn device() -> ExQueryDeviceResp {
     let guid = u64::from_ne_bytes(GUID);
     let base = QueryDeviceResp {
         fw_ver: FIRMWARE,

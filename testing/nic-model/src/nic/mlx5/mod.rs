@@ -79,7 +79,7 @@ impl Mlx5 {
 }
 
 impl Nic for Mlx5 {
-    fn get_context(&mut self, _cx: &mut Shared, udata: &Udata) -> Result<()> {
+    fn get_context(&mut self, udata: &Udata) -> Result<()> {
         udata.write(&caps::context())
     }
 
@@ -87,13 +87,13 @@ impl Nic for Mlx5 {
         attrs.write(QUERY_CONTEXT_RESP, &caps::context())
     }
 
-    fn query_device(&self, cx: &Shared, udata: &Udata) -> Result<ExQueryDeviceResp> {
+    fn query_device(&self, udata: &Udata) -> Result<ExQueryDeviceResp> {
         udata.write(&QueryDeviceResp {
             response_length: 104,
             dci_streams: streams::CAPS,
             ..QueryDeviceResp::default()
         })?;
-        Ok(caps::device(cx))
+        Ok(caps::device())
     }
 
     fn query_port(&self, cx: &Shared) -> QueryPortRespEx {
@@ -119,7 +119,7 @@ impl Nic for Mlx5 {
         Ok(0)
     }
 
-    fn create_cq(&mut self, _cx: &mut Shared, create: &CreateCq, udata: &Udata) -> Result<u32> {
+    fn create_cq(&mut self, create: &CreateCq, udata: &Udata) -> Result<u32> {
         self.new_cq(create, udata)
     }
 
@@ -127,7 +127,7 @@ impl Nic for Mlx5 {
         self.change_cq(cx, cq, entries, udata)
     }
 
-    fn destroy_cq(&mut self, _cx: &mut Shared, cq: u32) -> Destroyed {
+    fn destroy_cq(&mut self, cq: u32) -> Destroyed {
         self.remove_cq(cq)
     }
 
@@ -158,7 +158,7 @@ impl Nic for Mlx5 {
         self.qp_attr(qp)
     }
 
-    fn destroy_qp(&mut self, _cx: &mut Shared, qp: u32) -> Destroyed {
+    fn destroy_qp(&mut self, qp: u32) -> Destroyed {
         self.remove_qp(qp)
     }
 
@@ -181,11 +181,11 @@ impl Nic for Mlx5 {
         (qp.groups.len() < all).then_some(()).ok_or(Errno::EINVAL)
     }
 
-    fn create_srq(&mut self, _cx: &mut Shared, create: &CreateSrq, udata: &Udata) -> Result<u32> {
+    fn create_srq(&mut self, create: &CreateSrq, udata: &Udata) -> Result<u32> {
         self.new_srq(create, udata)
     }
 
-    fn modify_srq(&mut self, _cx: &mut Shared, srq: u32, limit: u32) -> Result<()> {
+    fn modify_srq(&mut self, srq: u32, limit: u32) -> Result<()> {
         self.srqs
             .get_mut(srq)
             .ok_or(Errno::EINVAL)?
@@ -196,7 +196,7 @@ impl Nic for Mlx5 {
         Ok(self.srqs.get(srq).ok_or(Errno::EINVAL)?.attr())
     }
 
-    fn destroy_srq(&mut self, _cx: &mut Shared, srq: u32) -> Destroyed {
+    fn destroy_srq(&mut self, srq: u32) -> Destroyed {
         self.remove_srq(srq)
     }
 

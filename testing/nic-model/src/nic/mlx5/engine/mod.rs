@@ -407,7 +407,7 @@ impl Engine {
     /// # Errors
     /// Fails if it does not exist, or if the limit is above its size.
     pub fn limit_srq(&mut self, number: u32, limit: u32) -> io::Result<()> {
-        Ok(self.nic.modify_srq(&mut self.cx, number, limit)?)
+        Ok(self.nic.modify_srq(number, limit)?)
     }
 
     /// Returns the limit of a shared receive queue, or `None` if it does not exist.
