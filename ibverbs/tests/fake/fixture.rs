@@ -207,6 +207,17 @@ impl Parents {
     }
 }
 
+/// Returns one of the 720 orders of the numbers `0..6`.
+pub(crate) fn order_of_six(mut index: usize) -> Vec<usize> {
+    let mut order = Vec::new();
+    for number in 0..6 {
+        let places = order.len() + 1;
+        order.insert(index % places, number);
+        index /= places;
+    }
+    order
+}
+
 /// Returns the bytes of a successful request's buffer.
 pub(crate) fn buf_bytes(retired: Retired) -> Vec<u8> {
     retired.ok().expect("success");
