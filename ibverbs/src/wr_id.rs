@@ -125,6 +125,11 @@ mod tests {
                 let first = WrId::new(QueueId::from_raw(QueueId::MAX), kind, slot);
                 let mut wr_id = first;
                 for generation in 0..1024 {
+                    // Miri is slow, and sees all code in a few generations.
+                    if cfg!(miri) && generation % 128 > 1 {
+                        wr_id = wr_id.next_generation();
+                        continue;
+                    }
                     assert_eq!(
                         (wr_id.queue(), wr_id.direction(), wr_id.slot()),
                         (QueueId::from_raw(QueueId::MAX), direction, slot as usize)

@@ -206,7 +206,7 @@ fn fail_under_load(model: &mut Model, fault: DeviceFault) {
 
 #[test]
 fn no_byte_is_wrong_or_late_on_four_adapters() {
-    let (seed, faults) = (number("TRANSFER_SEED", 1), number("TRANSFER_FAULTS", 600));
+    let (seed, faults) = (number("TRANSFER_SEED", 1), number("TRANSFER_FAULTS", 200));
     println!("seed {seed}, {faults} faults");
     let options = Options::new().drive(Drive::Step).adapters(ADAPTERS.len());
     nic_model::start(options).expect("start of the model");

@@ -106,7 +106,7 @@ fn a_vacant_slot_matches_no_generation() {
     let mut sent = post(&mut ring, 0);
     let mut posted = post(&mut slab, 0);
     assert!(ring.retire(sent).is_some() && slab.retire(posted).is_some());
-    for _ in 0..1024 {
+    for _ in 0..if cfg!(miri) { 32 } else { 1024 } {
         (sent, posted) = (sent.next_generation(), posted.next_generation());
         assert!(ring.retire(sent).is_none());
         assert!(slab.retire(posted).is_none());
@@ -190,7 +190,7 @@ fn a_ring_keeps_its_generations_when_it_is_resized() {
     let queue = queue();
     let (mut ring, mut recvs) = (send_ring(queue, 3), recv_ring(queue, 3));
     let mut seen = Vec::new();
-    for capacity in [3_u32, 9, 2, 0, 5, 9] {
+    for capacity in [3_u32, 5, 2, 0, 4, 5] {
         ring.resize(capacity);
         recvs.resize(capacity);
         assert_eq!(
@@ -323,7 +323,7 @@ fn a_ring_with_unsignaled_sends_matches_a_simple_model() {
             .wrapping_add(1);
         (state >> 33) as usize % below
     };
-    for tag in 0..if cfg!(miri) { 200 } else { 20_000 } {
+    for tag in 0..if cfg!(miri) { 100 } else { 20_000 } {
         let completes = model
             .iter()
             .filter(|(_, signaled, done)| *signaled && !*done);

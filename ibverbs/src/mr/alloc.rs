@@ -254,7 +254,7 @@ mod tests {
             // SAFETY: the allocation has `len` initialized bytes.
             let bytes =
                 unsafe { std::slice::from_raw_parts(memory.start().as_ptr(), memory.len()) };
-            assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 0));
+            assert!(bytes == vec![0; len]);
         }
     }
 

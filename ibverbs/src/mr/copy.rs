@@ -117,25 +117,26 @@ mod tests {
         // Covers every position in a word and every remainder before, between and after whole
         // words; without Miri also longer ranges.
         let (offsets, lens) = if cfg!(miri) { (9, 18) } else { (17, 40) };
+        let memory = Allocation::of_process(40, Backing::Heap).expect("memory");
+        let base = memory.start().as_ptr();
+        let source: Vec<u8> = (1..=40).collect();
         for offset in 0..offsets {
             for len in 0..lens.min(40 - offset) {
-                let memory = Allocation::of_process(40, Backing::Heap).expect("memory");
-                let base = memory.start().as_ptr();
-                let bytes: Vec<u8> = (1..).take(len).collect();
+                let bytes = &source[..len];
                 let mut all = [0xff; 40];
                 // SAFETY: all ranges are within the 40 bytes, which are whole words.
                 unsafe {
                     copy_in(base, 0, &all);
-                    copy_in(base, offset, &bytes);
+                    copy_in(base, offset, bytes);
                     copy_out(base, 0, &mut all);
                 }
                 let mut expected = [0xff; 40];
-                expected[offset..offset + len].copy_from_slice(&bytes);
+                expected[offset..offset + len].copy_from_slice(bytes);
                 assert_eq!(all, expected, "{len} bytes at {offset}");
-                let mut back = vec![0; len];
+                let mut back = [0; 40];
                 // SAFETY: as above.
-                unsafe { copy_out(base, offset, &mut back) };
-                assert_eq!(back, bytes, "{len} bytes at {offset}");
+                unsafe { copy_out(base, offset, &mut back[..len]) };
+                assert_eq!(back[..len], *bytes, "{len} bytes at {offset}");
             }
         }
     }

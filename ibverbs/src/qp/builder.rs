@@ -9,11 +9,11 @@ use rdma_sys::{
     ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex,
     ibv_srq,
 };
+use rdma_types::convert::non_null;
 
 use super::options::{QpCaps, QpOptions};
-use crate::convert::non_null;
 use crate::cq::CompletionQueue;
-use crate::error::{Errno, Error, ErrorKind, Result};
+use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 use crate::forked::{self, Object};
 use crate::identity::QueueId;
 use crate::in_flight::{CompletionOrder, Ring, check_memory};
@@ -169,8 +169,12 @@ fn create_any<T: SendTransport>(
     options: QpOptions,
     classic_only: bool,
 ) -> Result<CreatedQp> {
+    let classic = || {
+        let created = create_classic::<T>(parts, id, options);
+        created.map_err(|errno| refused("ibv_create_qp", errno, parts, options))
+    };
     if classic_only && T::CLASSIC {
-        return create_classic::<T>(parts, id, options);
+        return classic();
     }
     let optional_ops = options.optional_ops.bits();
     // SAFETY: the context is alive.
@@ -181,9 +185,14 @@ fn create_any<T: SendTransport>(
     }
     match created {
         // If the classic verb fails too, its error tells the reason.
-        Err(_) if T::CLASSIC && optional_ops == 0 => create_classic::<T>(parts, id, options),
-        created => created,
+        Err(_) if T::CLASSIC && optional_ops == 0 => classic(),
+        created => created.map_err(|errno| refused(T::CREATE, errno, parts, options)),
     }
+}
+
+/// Returns the error of a queue pair that the provider refused.
+fn refused(verb: &'static str, errno: Errno, parts: &Parts<'_>, options: QpOptions) -> Error {
+    call_failed(verb, errno, describe(parts.pd, options))
 }
 
 /// Adds the limit of inline data to the error of a queue pair that was refused because of it.
@@ -258,7 +267,7 @@ fn create_extended<T: SendTransport>(
     id: QueueId,
     options: QpOptions,
     extra_ops: u64,
-) -> Result<CreatedQp> {
+) -> Result<CreatedQp, Errno> {
     let send_order = parts.send_order::<T>(true);
     let mut attr = ibv_qp_init_attr_ex {
         qp_context: id.as_context(),
@@ -273,15 +282,11 @@ fn create_extended<T: SendTransport>(
         send_ops_flags: T::SEND_OPS | extra_ops,
         ..Default::default()
     };
-    let raw = non_null(
-        T::CREATE,
-        || describe(parts.pd, options),
-        || {
-            // SAFETY: domain and queues are alive and of this context; the attributes are valid
-            // during the call.
-            unsafe { T::create(parts.pd.context().as_raw(), &mut attr, parts.streams) }
-        },
-    )?;
+    let raw = non_null(|| {
+        // SAFETY: domain and queues are alive and of this context; the attributes are valid during
+        // the call.
+        unsafe { T::create(parts.pd.context().as_raw(), &mut attr, parts.streams) }
+    })?;
     // SAFETY: the queue pair was just created with send operations.
     let extended = unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) };
     Ok(CreatedQp {
@@ -297,7 +302,7 @@ fn create_classic<T: SendTransport>(
     parts: &Parts<'_>,
     id: QueueId,
     options: QpOptions,
-) -> Result<CreatedQp> {
+) -> Result<CreatedQp, Errno> {
     let send_order = parts.send_order::<T>(false);
     let mut attr = ibv_qp_init_attr {
         qp_context: id.as_context(),
@@ -308,15 +313,11 @@ fn create_classic<T: SendTransport>(
         qp_type: T::QP_TYPE.0,
         sq_sig_all: i32::from(send_order == CompletionOrder::Any),
     };
-    let raw = non_null(
-        "ibv_create_qp",
-        || describe(parts.pd, options),
-        || {
-            // SAFETY: domain and queues are alive and of one context; the attributes are valid
-            // during the call.
-            unsafe { ibv_create_qp(parts.domain(), &raw mut attr) }
-        },
-    )?;
+    let raw = non_null(|| {
+        // SAFETY: domain and queues are alive and of one context; the attributes are valid during
+        // the call.
+        unsafe { ibv_create_qp(parts.domain(), &raw mut attr) }
+    })?;
     Ok(CreatedQp {
         raw,
         extended: None,

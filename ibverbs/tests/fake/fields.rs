@@ -113,12 +113,12 @@ fn completions_with_fields_have_all_other_data() {
     let mut cq = context
         .create_cq_ex(options, CqFields::new().timestamp())
         .expect("completion queue");
-    let options = small().max_send_wr(63).max_recv_wr(63);
+    let options = small().max_send_wr(31).max_recv_wr(31);
     let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
     let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
     connect(&mut a, &mut b);
     // More completions than one poll returns, with and without immediate data.
-    for tag in 0..40 {
+    for tag in 0..20 {
         b.post_recv(wr::recv(pd.buf(8).expect("buffer")).tag(tag))
             .expect("receive");
         if tag % 2 == 0 {
@@ -129,7 +129,7 @@ fn completions_with_fields_have_all_other_data() {
         .expect("send");
     }
     let (mut sent, mut received) = (0, 0);
-    while sent < 40 || received < 40 {
+    while sent < 20 || received < 20 {
         let completions = cq.poll().expect("poll");
         assert!((1..=32).contains(&completions.len()));
         for completion in completions {

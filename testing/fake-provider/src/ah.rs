@@ -92,10 +92,8 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_create_ah as *const (),
-        ibv_create_ah_from_wc as *const (),
-        ibv_destroy_ah as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_create_ah as *const (),
+    ibv_create_ah_from_wc as *const (),
+    ibv_destroy_ah as *const (),
+];

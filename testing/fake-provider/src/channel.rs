@@ -139,11 +139,9 @@ unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     }
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_create_comp_channel as *const (),
-        ibv_destroy_comp_channel as *const (),
-        ibv_get_cq_event as *const (),
-        ibv_ack_cq_events as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_create_comp_channel as *const (),
+    ibv_destroy_comp_channel as *const (),
+    ibv_get_cq_event as *const (),
+    ibv_ack_cq_events as *const (),
+];

@@ -135,16 +135,16 @@ unsafe extern "C" fn ibv_query_device(
 ) -> c_int {
     // SAFETY: the caller passes a valid context.
     let fake = unsafe { FakeDevice::from_context(context) };
-    if let Some(errno) = fake.state().faults.take(Verb::QueryDevice) {
+    let mut state = fake.state();
+    if let Some(errno) = state.faults.take(Verb::QueryDevice) {
         return errno;
     }
-    let more = fake.state().profile.more_verbs;
-    let is_iwarp = fake.state().profile.transport == Transport::Iwarp;
+    let is_iwarp = state.profile.transport == Transport::Iwarp;
     let count = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
     let result = ibv_device_attr {
         node_guid: fake.guid_be(),
         sys_image_guid: fake.guid_be(),
-        vendor_id: fake.state().profile.vendor_id,
+        vendor_id: state.profile.vendor_id,
         max_mr_size: u64::MAX,
         max_qp: 4096,
         max_qp_wr: count(MAX_WR),
@@ -166,7 +166,7 @@ unsafe extern "C" fn ibv_query_device(
         } else {
             IBV_ATOMIC_HCA
         },
-        device_cap_flags: if more {
+        device_cap_flags: if state.profile.more_verbs {
             IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_AUTO_PATH_MIG | IBV_DEVICE_XRC
         } else {
             0
@@ -318,14 +318,12 @@ unsafe extern "C" fn ibv_query_port(
     libc::EOPNOTSUPP
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_open_device as *const (),
-        ibv_close_device as *const (),
-        ibv_query_device as *const (),
-        ibv_query_gid as *const (),
-        _ibv_query_gid_ex as *const (),
-        _ibv_query_gid_table as *const (),
-        ibv_query_port as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_open_device as *const (),
+    ibv_close_device as *const (),
+    ibv_query_device as *const (),
+    ibv_query_gid as *const (),
+    _ibv_query_gid_ex as *const (),
+    _ibv_query_gid_table as *const (),
+    ibv_query_port as *const (),
+];

@@ -259,10 +259,8 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     0
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_create_cq as *const (),
-        ibv_resize_cq as *const (),
-        ibv_destroy_cq as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_create_cq as *const (),
+    ibv_resize_cq as *const (),
+    ibv_destroy_cq as *const (),
+];

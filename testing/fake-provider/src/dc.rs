@@ -23,6 +23,4 @@ unsafe extern "C" fn mlx5dv_create_qp(
     }
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![mlx5dv_create_qp as *const ()]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[mlx5dv_create_qp as *const ()];

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{
@@ -20,7 +19,6 @@ pub(crate) struct FakeDevice {
     raw: ibv_device,
     name: String,
     guid: u64,
-    listed: AtomicBool,
     state: Mutex<DeviceState>,
 }
 
@@ -29,16 +27,26 @@ unsafe impl Send for FakeDevice {}
 // SAFETY: as above.
 unsafe impl Sync for FakeDevice {}
 
-static DEVICES: Mutex<Vec<&'static FakeDevice>> = Mutex::new(Vec::new());
+struct Devices {
+    listed: Vec<&'static FakeDevice>,
+    /// Devices that were removed from the list.
+    unlisted: Vec<&'static FakeDevice>,
+}
 
-fn devices() -> MutexGuard<'static, Vec<&'static FakeDevice>> {
+static DEVICES: Mutex<Devices> = Mutex::new(Devices {
+    listed: Vec::new(),
+    unlisted: Vec::new(),
+});
+
+fn devices() -> MutexGuard<'static, Devices> {
     DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl FakeDevice {
     pub(crate) fn add(profile: Profile) -> &'static Self {
         let mut all = devices();
-        let name = format!("fake{}", all.len());
+        let number = all.listed.len() + all.unlisted.len();
+        let name = format!("fake{number}");
         let (node_type, transport_type) = match profile.transport {
             Transport::Ib => (IBV_NODE_CA, IBV_TRANSPORT_IB),
             Transport::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
@@ -52,15 +60,14 @@ impl FakeDevice {
         for (slot, byte) in raw.name.iter_mut().zip(name.bytes()) {
             *slot = byte.to_c_char();
         }
-        let guid = 0x00fa_4e00_0000_0000 + all.len() as u64;
+        let guid = 0x00fa_4e00_0000_0000 + number as u64;
         let device = Box::leak(Box::new(Self {
             raw,
             name,
             guid,
-            listed: AtomicBool::new(true),
             state: Mutex::new(DeviceState::new(profile)),
         }));
-        all.push(device);
+        all.listed.push(device);
         device
     }
 
@@ -72,8 +79,10 @@ impl FakeDevice {
         self.guid.to_be()
     }
 
-    pub(crate) fn unlist(&self) {
-        self.listed.store(false, Ordering::Relaxed);
+    pub(crate) fn unlist(&'static self) {
+        let mut all = devices();
+        all.listed.retain(|&listed| !ptr::eq(listed, self));
+        all.unlisted.push(self);
     }
 
     #[inline]
@@ -121,11 +130,7 @@ impl ToCChar for u8 {
 /// `ibv_get_device_list(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    let listed: Vec<&'static FakeDevice> = devices()
-        .iter()
-        .copied()
-        .filter(|device| device.listed.load(Ordering::Relaxed))
-        .collect();
+    let listed = devices().listed.clone();
     let fault = listed.iter().find_map(|device| {
         device
             .state()
@@ -172,11 +177,9 @@ unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_ch
     unsafe { (&raw const (*device).name).cast() }
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_get_device_list as *const (),
-        ibv_free_device_list as *const (),
-        ibv_get_device_guid as *const (),
-        ibv_get_device_name as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_get_device_list as *const (),
+    ibv_free_device_list as *const (),
+    ibv_get_device_guid as *const (),
+    ibv_get_device_name as *const (),
+];

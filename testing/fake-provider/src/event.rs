@@ -266,9 +266,7 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     }
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_get_async_event as *const (),
-        ibv_ack_async_event as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_get_async_event as *const (),
+    ibv_ack_async_event as *const (),
+];

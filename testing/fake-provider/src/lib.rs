@@ -99,34 +99,21 @@ pub use test_api::{Fake, Live};
 /// Refers to every entry point, so that the linker includes all of them. Otherwise some calls would
 /// reach the real libibverbs.
 fn keep_entry_points() {
-    std::hint::black_box(
-        [
-            device::entry_points(),
-            context::entry_points(),
-            channel::entry_points(),
-        ]
-        .concat(),
-    );
-    std::hint::black_box(
-        [
-            pd::entry_points(),
-            mr::entry_points(),
-            cq::entry_points(),
-            qp::entry_points(),
-        ]
-        .concat(),
-    );
-    std::hint::black_box(
-        [
-            srq::entry_points(),
-            ah::entry_points(),
-            multicast::entry_points(),
-            dc::entry_points(),
-            loader::entry_points(),
-            event::entry_points(),
-        ]
-        .concat(),
-    );
+    std::hint::black_box([
+        ah::ENTRY_POINTS,
+        channel::ENTRY_POINTS,
+        context::ENTRY_POINTS,
+        cq::ENTRY_POINTS,
+        dc::ENTRY_POINTS,
+        device::ENTRY_POINTS,
+        event::ENTRY_POINTS,
+        loader::ENTRY_POINTS,
+        mr::ENTRY_POINTS,
+        multicast::ENTRY_POINTS,
+        pd::ENTRY_POINTS,
+        qp::ENTRY_POINTS,
+        srq::ENTRY_POINTS,
+    ]);
 }
 
 /// Sets the calling thread's `errno`.

@@ -76,6 +76,4 @@ unsafe extern "C" fn dladdr(address: *const c_void, info: *mut libc::Dl_info) ->
     1
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![dladdr as *const ()]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[dladdr as *const ()];

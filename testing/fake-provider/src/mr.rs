@@ -354,13 +354,11 @@ fn to_usize(address: u64) -> usize {
     usize::try_from(address).unwrap_or(0)
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_reg_mr as *const (),
-        ibv_reg_mr_iova as *const (),
-        ibv_reg_mr_iova2 as *const (),
-        ibv_reg_dmabuf_mr as *const (),
-        ibv_rereg_mr as *const (),
-        ibv_dereg_mr as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_reg_mr as *const (),
+    ibv_reg_mr_iova as *const (),
+    ibv_reg_mr_iova2 as *const (),
+    ibv_reg_dmabuf_mr as *const (),
+    ibv_rereg_mr as *const (),
+    ibv_dereg_mr as *const (),
+];

@@ -66,6 +66,5 @@ fn is_multicast(gid: [u8; 16]) -> bool {
     address.is_multicast() || address.to_ipv4_mapped().is_some_and(|ip| ip.is_multicast())
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![ibv_attach_mcast as *const (), ibv_detach_mcast as *const ()]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] =
+    &[ibv_attach_mcast as *const (), ibv_detach_mcast as *const ()];

@@ -106,6 +106,5 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![ibv_alloc_pd as *const (), ibv_dealloc_pd as *const ()]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] =
+    &[ibv_alloc_pd as *const (), ibv_dealloc_pd as *const ()];

@@ -82,16 +82,16 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     // SAFETY: the caller passes a valid context and valid attributes. Extended attributes begin
     // with the classic ones, so the cast is valid.
     unsafe {
-        let extended = FakeDevice::from_context(context)
-            .state()
-            .profile
-            .extended_qp;
+        let profile = FakeDevice::from_context(context).state().profile;
         if (*attr).qp_type == IBV_QPT_XRC_RECV {
             return crate::xrc::create_recv(context, &*attr);
         }
         let mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        let operations = wr::operations(FakeDevice::from_context(context).state().profile.windows);
-        if !extended || (*attr).comp_mask != mask || (*attr).send_ops_flags & !operations != 0 {
+        let operations = wr::operations(profile.windows);
+        if !profile.extended_qp
+            || (*attr).comp_mask != mask
+            || (*attr).send_ops_flags & !operations != 0
+        {
             return null(libc::EOPNOTSUPP);
         }
         create(
@@ -531,14 +531,12 @@ unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     0
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_create_qp as *const (),
-        ibv_qp_to_qp_ex as *const (),
-        ibv_modify_qp as *const (),
-        ibv_query_qp as *const (),
-        ibv_destroy_qp as *const (),
-        ibv_query_ece as *const (),
-        ibv_set_ece as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_create_qp as *const (),
+    ibv_qp_to_qp_ex as *const (),
+    ibv_modify_qp as *const (),
+    ibv_query_qp as *const (),
+    ibv_destroy_qp as *const (),
+    ibv_query_ece as *const (),
+    ibv_set_ece as *const (),
+];

@@ -56,11 +56,11 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().flatten()
+        self.slots.iter_mut().filter_map(Option::as_mut)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().flatten()
+        self.slots.iter().filter_map(Option::as_ref)
     }
 
     pub(crate) fn len(&self) -> usize {

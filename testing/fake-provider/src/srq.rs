@@ -203,11 +203,9 @@ impl DeviceState {
     }
 }
 
-pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![
-        ibv_create_srq as *const (),
-        ibv_modify_srq as *const (),
-        ibv_query_srq as *const (),
-        ibv_destroy_srq as *const (),
-    ]
-}
+pub(crate) const ENTRY_POINTS: &[*const ()] = &[
+    ibv_create_srq as *const (),
+    ibv_modify_srq as *const (),
+    ibv_query_srq as *const (),
+    ibv_destroy_srq as *const (),
+];
