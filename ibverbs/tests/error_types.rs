@@ -152,7 +152,7 @@ fn every_error_converts_to_io_error() {
     check(PostError::Unsupported, Io::Unsupported);
     check(PostError::WrongDomain, Io::InvalidInput);
 
-    let mut pair = Pair::new(fixture::IN_ORDER[1]);
+    let mut pair = Pair::new(fixture::PROFILES[1]);
     pair.fake.fail_post(fault(Queue::Send, libc::EAGAIN));
     let rejected: Rejected<_> = pair
         .a

@@ -220,7 +220,7 @@ fn an_empty_batch_posts_nothing() {
 
 #[test]
 fn a_partly_rejected_batch_returns_unposted_buffers() {
-    let mut pair = Pair::new(IN_ORDER[1]);
+    let mut pair = Pair::new(PROFILES[1]);
     pair.post_recvs(4);
     pair.fake.fail_post(PostFault {
         queue: Queue::Send,
@@ -266,7 +266,7 @@ fn a_partly_rejected_batch_returns_unposted_buffers() {
 /// siw's provider returns the result of its doorbell, and then only `bad_wr` reports the request.
 #[test]
 fn a_rejection_with_return_value_0_returns_the_buffer() {
-    let mut pair = Pair::new(IN_ORDER[1]);
+    let mut pair = Pair::new(PROFILES[1]);
     pair.post_recvs(2);
     pair.fake.fail_post(PostFault {
         queue: Queue::Send,

@@ -1,7 +1,7 @@
 //! Completions: each retires one request once, none is lost, and stale or foreign ones are
 //! rejected.
 
-use crate::fixture::{self, IN_ORDER, PROFILES, Pair, buf_bytes, connect, in_order, small};
+use crate::fixture::{self, PROFILES, Pair, buf_bytes, connect, in_order, small};
 use fake_provider::{AfterDestroy, VENDOR_ERROR, Verb};
 use ibverbs::{Completion, CqOptions, ErrorKind, QpState, Rc, WcStatus, wr};
 
@@ -288,7 +288,7 @@ fn a_poll_error_keeps_requests_in_flight() {
 
 #[test]
 fn completions_of_several_polls_are_in_order() {
-    for profile in IN_ORDER {
+    for profile in PROFILES.into_iter().take(2) {
         let fake = fake_provider::Fake::new(profile);
         let context = fixture::open(&fake);
         let pd = context.alloc_pd().expect("protection domain");

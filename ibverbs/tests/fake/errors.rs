@@ -167,7 +167,7 @@ fn objects_of_two_contexts_are_rejected() {
 #[test]
 fn a_request_rejected_by_the_provider_is_returned() {
     // The extended verbs have no `bad_wr`, so their errors leave a request in doubt (next test).
-    let mut pair = Pair::new(IN_ORDER[1]);
+    let mut pair = Pair::new(PROFILES[1]);
     pair.fake.fail_post(REJECTED);
     let buf = pair.buf(b"returned");
     let rejected = pair.a.post_send(wr::send(buf)).expect_err("rejected");

@@ -42,23 +42,7 @@ pub(crate) const OUT_OF_ORDER: [Profile; 2] = [
 
 /// The devices that a test of the data path runs on. A test of what only the order of completions
 /// permits runs on [`IN_ORDER`].
-///
-/// Miri is slow, so it omits the second device unless `MIRI_ALL_DEVICES` is set: the first one
-/// completes in the same order, and the last one has the same verbs.
-pub(crate) const PROFILES: [Profile; DEVICES] = {
-    let mut all = [OUT_OF_ORDER[0]; DEVICES];
-    all[0] = IN_ORDER[0];
-    if DEVICES == 3 {
-        all[1] = IN_ORDER[1];
-    }
-    all
-};
-
-const DEVICES: usize = if cfg!(miri) && option_env!("MIRI_ALL_DEVICES").is_none() {
-    2
-} else {
-    3
-};
+pub(crate) const PROFILES: [Profile; 3] = [IN_ORDER[0], IN_ORDER[1], OUT_OF_ORDER[0]];
 
 /// Returns `true` if the sends of a device complete in the order of posting.
 pub(crate) fn in_order(profile: &Profile) -> bool {

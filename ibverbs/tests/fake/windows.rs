@@ -176,7 +176,7 @@ fn windows_regions_and_queue_pairs_drop_in_any_order() {
             continue;
         }
         for stalled in [false, true] {
-            let mut pair = Pair::new(IN_ORDER[index % 2]);
+            let mut pair = Pair::new(PROFILES[index % 2]);
             let region = region(&pair, b"x");
             if stalled {
                 pair.fake.stall();

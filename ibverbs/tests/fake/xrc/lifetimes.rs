@@ -143,7 +143,7 @@ fn the_objects_of_a_connection_drop_in_any_order() {
     // Each order on two devices. Miri is slow, so it runs eleven cases.
     let step = if cfg!(miri) { 131 } else { 1 };
     for case in (0..2 * 720).step_by(step) {
-        let (fake, mut objects) = everything(IN_ORDER[case % 2]);
+        let (fake, mut objects) = everything(PROFILES[case % 2]);
         for object in order_of_six(case / 2) {
             drop(objects[object].take());
         }
