@@ -62,12 +62,12 @@ build_programs() {
         cargo build --profile "$profile" --locked -p perftools --bins "$@"
 }
 
-install_toolchain() { rustup toolchain install "$1" --no-self-update --profile minimal -c rustfmt -c clippy; }
+install_toolchain() { rustup toolchain install "$1" --no-self-update --profile minimal -c rustfmt -c clippy -c rust-src; }
 
 has_toolchain() {
     local components
     components=$(rustup component list --installed --toolchain "$1" 2>/dev/null) || return
-    [[ $components == *clippy* && $components == *rustfmt* ]]
+    [[ $components == *clippy* && $components == *rustfmt* && $components == *rust-src* ]]
 }
 
 ensure_rustup() {
@@ -93,7 +93,7 @@ install_rustup() {
         curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/sum" "$from/rustup-init.sha256" &&
         (cd "$dir" && sha256sum --quiet -c <(cut -d ' ' -f 1 sum | sed 's/$/  rustup-init/')) &&
         chmod +x "$dir/rustup-init" &&
-        "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$(rust_version)" -c rustfmt -c clippy || status=$?
+        "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$(rust_version)" -c rustfmt -c clippy -c rust-src || status=$?
     rm -rf "$dir"
     return "$status"
 }
