@@ -149,11 +149,22 @@ impl Error {
     }
 }
 
+/// Text between a message and its remedy.
+const HELP: &str = "; help: ";
+
+/// Returns the message and the remedy of an error or a warning that is text already.
+pub fn split_help(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(HELP) {
+        Some((message, help)) => (message, Some(help)),
+        None => (text, None),
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.text)?;
         match &self.0.help {
-            Some(help) => write!(f, "; help: {help}"),
+            Some(help) => write!(f, "{HELP}{help}"),
             None => Ok(()),
         }
     }

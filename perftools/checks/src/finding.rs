@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use base::error::split_help;
 use base::peer_text::one_line;
 use serde::Serialize;
 
@@ -105,7 +106,7 @@ impl Finding {
     /// because the check knows the host better.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
-        let cause = self.text.split("; help: ").next().unwrap_or_default();
+        let (cause, _) = split_help(&self.text);
         self.text.truncate(cause.len());
         self.remedy = Some(remedy.into());
         self

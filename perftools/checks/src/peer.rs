@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use base::error::split_help;
 use host::HostFacts;
 use host::device::Port;
 use host::peer::{PeerFacts, PeerPort, technology};
@@ -15,12 +16,11 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let peer = match &facts.peer {
         None => return Vec::new(),
         Some(Err(error)) => {
-            let (cause, remedy) = error.split_once("; help: ").unwrap_or((
-                error,
-                "run ribinfo serve or rperf on the peer; or: ssh PEER ribinfo facts > FILE && ribinfo check --peer-facts FILE",
-            ));
+            let (cause, remedy) = split_help(error);
             let fault = format!("cannot get the facts of the peer: {cause}");
-            return vec![Finding::fault(fault).with_remedy(remedy)];
+            return vec![Finding::fault(fault).with_remedy(remedy.unwrap_or(
+                "run ribinfo serve or rperf on the peer; or: ssh PEER ribinfo facts > FILE && ribinfo check --peer-facts FILE",
+            ))];
         }
         Some(Ok(peer)) => peer,
     };

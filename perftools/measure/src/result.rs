@@ -1,6 +1,7 @@
 //! The result of a test as both ends have measured it. The crate `report` judges it and makes a
 //! record of it.
 
+use base::error::split_help;
 use host::host_conf::HostConf;
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +37,7 @@ impl Warning {
 
     /// Returns the description of the condition, without its remedy.
     pub fn condition(&self) -> &str {
-        let parts = self.text.split_once("; help: ");
-        parts.map_or(&self.text, |(condition, _)| condition)
+        split_help(&self.text).0
     }
 
     /// Marks the warning as one that applies only to `part` of a test.

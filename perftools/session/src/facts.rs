@@ -6,7 +6,7 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use base::error::{Error, Kind, Result};
+use base::error::{Error, Kind, Result, split_help};
 use host::peer::PeerFacts;
 
 use crate::protocol::control_stream::ControlStream;
@@ -92,7 +92,7 @@ fn facts_in(reply: FactsMessage) -> Result<PeerFacts> {
         FactsMessage::Facts(facts) => facts.validated(),
         FactsMessage::Error { text } => {
             // A remedy of the peer must not become one of this host.
-            let cause = text.split("; help: ").next().unwrap_or_default();
+            let (cause, _) = split_help(&text);
             Err(Error::new(Kind::Peer, format!("the peer: {cause}")))
         }
         FactsMessage::AskFacts => Err(Error::protocol(

@@ -4,6 +4,7 @@
 //! A suspected link is measured alone, and its two ends with other peers (swapped pairs): if the
 //! slowness follows one end, the link is not the cause.
 
+use base::error::split_help;
 use base::units::Style;
 
 use super::endpoint::Endpoint;
@@ -128,14 +129,13 @@ pub(crate) fn describe(
         retests,
         confirmation,
     } = evidence;
-    let (cause, remedy) = match error.as_deref().and_then(|e| e.split_once("; help: ")) {
-        Some((cause, remedy)) => (Some(cause), Some(remedy)),
-        None => (error.as_deref(), None),
-    };
+    let (cause, remedy) = error.as_deref().map(split_help).unzip();
     let figures = figures(suspect.state, typical, limit, cause);
     // The remedy of the error is about its cause.
     let is_alone = confirmation != Confirmation::OnlyUnderLoad;
-    let remedy = remedy.filter(|_| suspect.state == State::Failed && is_alone);
+    let remedy = remedy
+        .flatten()
+        .filter(|_| suspect.state == State::Failed && is_alone);
     let conclusion = conclusion(suspect.state, confirmation);
     Outlier {
         text: format!(
