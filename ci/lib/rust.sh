@@ -9,6 +9,9 @@ rust_version() { sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml; }
 # Prints the oldest Rust that builds the workspace, from Cargo.toml.
 msrv() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 
+# Prints its components, with commas between them.
+rust_components() { sed -n '/^components = /s/.*\[\(.*\)\].*/\1/p' rust-toolchain.toml | tr -d '" '; }
+
 version_at_least() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | sed -n 1p) == "$2" ]]; }
 
 ensure_build_packages() {
@@ -62,12 +65,14 @@ build_programs() {
         cargo build --profile "$profile" --locked -p perftools --bins "$@"
 }
 
-install_toolchain() { rustup toolchain install "$1" --no-self-update --profile minimal -c rustfmt -c clippy -c rust-src; }
+install_toolchain() { rustup toolchain install "$1" --no-self-update --profile minimal -c "$(rust_components)"; }
 
 has_toolchain() {
-    local components
-    components=$(rustup component list --installed --toolchain "$1" 2>/dev/null) || return
-    [[ $components == *clippy* && $components == *rustfmt* && $components == *rust-src* ]]
+    local installed component
+    installed=$(rustup component list --installed --toolchain "$1" 2>/dev/null) || return
+    for component in $(rust_components | tr , ' '); do
+        [[ $installed == *"$component"* ]] || return
+    done
 }
 
 ensure_rustup() {
@@ -93,7 +98,7 @@ install_rustup() {
         curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/sum" "$from/rustup-init.sha256" &&
         (cd "$dir" && sha256sum --quiet -c <(cut -d ' ' -f 1 sum | sed 's/$/  rustup-init/')) &&
         chmod +x "$dir/rustup-init" &&
-        "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$(rust_version)" -c rustfmt -c clippy -c rust-src || status=$?
+        "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$(rust_version)" -c "$(rust_components)" || status=$?
     rm -rf "$dir"
     return "$status"
 }
