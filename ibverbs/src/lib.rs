@@ -111,7 +111,7 @@
 //! - An operation that the transport lacks does not compile. Neither does reading a completion
 //!   field that the queue was not created with, nor a batch that escapes its closure.
 //!
-//! Each rule is a program in `tests/compile_fail`.
+//! Each rule is a program in `testing/compile-fail`.
 //!
 //! RDMA memory is outside Rust's memory model: a device is not a thread, and the model does not
 //! describe its accesses. The crate assumes what the verbs promise. A device accesses the local

@@ -1,7 +1,7 @@
 //! Traits that a type must or must not implement. They are checked when this program is compiled.
 //!
 //! A compile-fail test would need an expected message, which lists every type that implements the
-//! trait. Rules of borrowing and ownership are in `compile_fail/`.
+//! trait. Rules of borrowing and ownership are in `testing/compile-fail`.
 
 use std::marker::PhantomData;
 
