@@ -15,7 +15,6 @@ cd "$(dirname "$(realpath "$0")")/../.."
 # paths differ from run to run.
 TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")/packages
 OUT=$(mktemp -d "${TMPDIR:-/tmp}/rdma-packages.XXXXXX")
-export CARGO_PROFILE_DEV_DEBUG=0
 # Outside the tree, rust-toolchain.toml does not apply.
 export RUSTUP_TOOLCHAIN=${RUSTUP_TOOLCHAIN:-$(rust_version)}
 
