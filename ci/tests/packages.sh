@@ -114,7 +114,7 @@ check() {
     for name in "${PACKAGES[@]}"; do
         [[ $name == perftools-* ]] || in_out cargo check --quiet -p "$name"
     done
-    in_out cargo check --quiet --workspace --exclude perftools --all-features
+    in_out cargo check --quiet --workspace --exclude 'perftools*' --all-features
     CARGO_TARGET_DIR=$TARGET cargo check --quiet --locked -p examples -p nvme-host
     # docs.rs has none of the libraries. Only rdma-verbs-sys looks for them.
     DOCS_RS=1 PKG_CONFIG=false in_out cargo doc --quiet --no-deps -p rdma-verbs-sys -p ibumad --all-features
