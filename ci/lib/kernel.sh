@@ -28,15 +28,13 @@ wants_custom_kernel() { [[ ! $(wanted_kernel) =~ ^(current|backports|debug|uml)$
 kernel_link() { echo "$LAB_CACHE/kernel/$(wanted_kernel)"; }
 
 cached_kernel() {
-    local link modules=drivers/nvme
+    local link
     link=$(kernel_link)
-    # User-Mode Linux has no NVMe.
-    [[ $(wanted_kernel) != uml ]] || modules=fs/nfsd
     # An installed kernel of this machine is a link to all its modules. A cache without these
     # modules is from a version of the lab that did not include them. The driver of mlx5 is needed
     # with --vfio-user only, so other commands do not fill the cache for it.
     [[ -L $link && -d $link/lib/modules ]] || return
-    if [[ $(wanted_kernel) != debug && ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/$modules) ]]; then
+    if [[ $(wanted_kernel) != debug && ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/drivers/nvme) ]]; then
         return 1
     fi
     [[ -z ${LAB_FUNCTIONS[0]:-} || -d $(echo "$link"/lib/modules/*/kernel/drivers/infiniband/hw/mlx5) ]] || return
