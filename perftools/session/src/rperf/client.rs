@@ -259,9 +259,7 @@ fn check_arrival(
             return Err(Error::test(format!(
                 "none of the {sent} messages arrived while the receiver measured"
             ))
-            .with_help(
-                "set --time (-t) higher: the receiver's host is too busy for a short test",
-            ));
+            .with_help("set --time (-t) higher: one of the hosts is too busy for a short test"));
         }
         return Err(Error::test(format!("none of the {sent} messages arrived")).with_help(
             "check the path with `ribping` and the MTU of both ports, or limit the sender with --rate-limit",
