@@ -75,14 +75,15 @@ fn slow_down_link(from: usize, to: usize) {
     ));
 }
 
-fn mesh(count: usize, options: &str) -> Value {
+/// Measures a mesh, which must end with one of these statuses, and returns its record.
+fn mesh(count: usize, options: &str, statuses: &[i32]) -> Value {
     let hosts: Vec<String> = (0..count).map(address).collect();
     let mut command = rperf();
     command.args(["mesh", "--json", "-lp", "7000", &hosts.join(",")]);
     command.args(options.split_whitespace());
     let output = process::output(&mut command);
-    // On a busy machine, a link can fail beside other tests and succeed alone.
-    assert!(matches!(output.code(), Some(0 | 1 | 3)), "{output}");
+    let code = output.code().expect("an exit code");
+    assert!(statuses.contains(&code), "{output}");
     serde_json::from_str(&output.stdout).expect("JSON")
 }
 
@@ -114,7 +115,8 @@ fn slow_host_and_slow_link_are_found() {
     // The hosts share the processors of this machine, so healthy figures differ by several times.
     // The slow ones are a hundred times slower. Both ends of a link measure for the same time, in
     // which both must get a processor.
-    let record = mesh(SMALL, "-t 500ms tcp_bw --slow-bandwidth 5");
+    // On a busy machine, a link can still fail beside other tests, and then succeeds alone.
+    let record = mesh(SMALL, "-t 500ms tcp_bw --slow-bandwidth 5", &[0, 1, 3]);
     let mut found = confirmed(&record);
     found.sort();
     assert_eq!(
@@ -139,7 +141,7 @@ fn sixty_four_hosts_and_a_dead_one_are_measured() {
         page.display()
     );
     let begin = std::time::Instant::now();
-    let record = mesh(LARGE, &options);
+    let record = mesh(LARGE, &options, &[0, 3]);
     let cells = record["cells"].as_array().unwrap();
     assert_eq!(cells.len(), LARGE * (LARGE - 1));
     assert!(cells.iter().all(|c| c["latency"].is_number()));
