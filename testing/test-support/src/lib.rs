@@ -12,8 +12,8 @@
 //! | `udmabuf` | dma-bufs of host memory, with the feature of this name |
 //! | [`random`] | a random number generator with a fixed seed |
 //!
-//! Without features the crate uses only the standard library, so tests that run under Miri can
-//! depend on it.
+//! Without features the crate uses only the standard library and `libc`, so tests that run under
+//! Miri can depend on it.
 
 pub mod corpus;
 pub mod fabric;
