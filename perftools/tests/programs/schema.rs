@@ -130,7 +130,7 @@ fn json_documents_match_the_schema() {
     let intervals = document["tests"][0]["outcome"]["measured"]["intervals"]
         .as_array()
         .unwrap();
-    assert!(intervals.len() >= 3, "{intervals:?}");
+    assert!(!intervals.is_empty(), "{document}");
     // A document with a wrong value does not match.
     document["tests"][1]["outcome"]["measured"]["latency"]["p50"] = "fast".into();
     let wrong = schema.check(&document).unwrap_err();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rdma_transfer::{Engine, Peer, Region, StreamControl, TransferOptions};
 
 /// Time limit for what must happen.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// Connects two engines, and returns each as the other sees it: the peer `b` of `a`, and the peer
 /// `a` of `b`.
