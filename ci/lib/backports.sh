@@ -14,7 +14,7 @@ fill_backports_cache() {
     if ! have apt-get || ! have dpkg-deb; then
         die "the kernel of trixie-backports is downloaded with apt-get and dpkg-deb, which are not available"
     fi
-    ensure_build_tools
+    ensure_packages cache
     read_debian_lists || die "reading the lists of trixie-backports failed"
     version=$(version_in_suite trixie-backports)
     [[ -n $version ]] || die "trixie-backports has no linux-image-amd64"

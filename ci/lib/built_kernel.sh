@@ -8,13 +8,22 @@
 # The build takes up to 1.5 GB of disk space in the cache, which it frees at the end.
 
 fill_built_cache() { # debug | uml
-    local name=$1 work=$LAB_CACHE/kernel/work config=$LAB_SCRIPTS/lib/kernel-$1.config source make
+    local name=$1 work=$LAB_CACHE/kernel/work make
+    configure_built_kernel "$name" "$work"
+    run_logged "building the $name kernel (some minutes)" "${make[@]}" vmlinux modules
+    run_logged "installing the $name kernel" install_built_kernel "$work/linux-source-$KERNEL_SERIES" "$work/kernel" "${make[@]}"
+    publish_kernel "$("${make[@]}" kernelrelease)" "$work"
+}
+
+# Installs what the build needs, unpacks the source, and configures it. Sets `make` to the command
+# of the build: configure_built_kernel NAME WORK
+configure_built_kernel() {
+    local name=$1 work=$2 config=$LAB_SCRIPTS/lib/kernel-$1.config source
     [[ $(uname -m) == x86_64 ]] || die "the $name kernel needs x86_64, this machine is $(uname -m)"
     if ! have apt-get || ! have dpkg-deb; then
         die "the $name kernel is built from Debian's source, which needs apt-get and dpkg-deb"
     fi
-    ensure_build_tools
-    install_packages flex bison bc libelf-dev
+    ensure_packages cache kernel
     rm -rf "$work"
     mkdir -p "$work/debs"
     fetch_kernel_source "$work/debs"
@@ -28,9 +37,8 @@ fill_built_cache() { # debug | uml
     fi
     run_logged "configuring the $name kernel" "${make[@]}" KCONFIG_ALLCONFIG="$config" allnoconfig
     require_options "$source/.config" "$config"
-    run_logged "building the $name kernel (some minutes)" "${make[@]}" vmlinux modules
-    run_logged "installing the $name kernel" install_built_kernel "$source" "$work/kernel" "${make[@]}"
-    publish_kernel "$("${make[@]}" kernelrelease)" "$work"
+    # With the headers that programs like bc generate.
+    run_logged "preparing the build of the $name kernel" "${make[@]}" prepare
 }
 
 fetch_kernel_source() { # DIR

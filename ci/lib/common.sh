@@ -5,6 +5,8 @@
 readonly STATUS_TIMEOUT=124
 readonly STATUS_LAB_FAILED=125
 
+# A system service of systemd has no HOME.
+export HOME=${HOME:-$(getent passwd "$EUID" | cut -d: -f6)}
 LAB_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/rdma-lab
 LAB_STARTED_MS=$(date +%s%3N)
 LAB_QUIET=${RDMA_LAB_QUIET:-0}
@@ -35,7 +37,8 @@ run_logged() {
     local task=$1 log pid ticks=0
     shift
     mkdir -p "$LAB_CACHE/logs"
-    log=$LAB_CACHE/logs/$(tr -cs 'a-zA-Z0-9\n' - <<<"$task").log
+    log=$(tr -cs 'a-zA-Z0-9\n' - <<<"$task")
+    log=$LAB_CACHE/logs/${log:0:60}.log # a file name has at most 255 bytes
     info "$task"
     "$@" >"$log" 2>&1 &
     pid=$!
@@ -64,12 +67,24 @@ with_cache_lock() {
     exec {LAB_LOCK_FD}>&-
 }
 
-sudo_if_needed() {
-    if ((EUID == 0)); then
-        "$@"
-    elif have sudo; then
-        sudo "$@"
-    else
-        die "root is required and sudo is not installed; run as root: $*"
-    fi
+# Fails with what an administrator can do if this user cannot become root. Asks for the password of
+# sudo now, because later output goes to a log: require_root TASK COMMAND
+require_root() {
+    ((EUID != 0)) || return 0
+    if have sudo && { sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; }; }; then return; fi
+    die "$1 needs root, and sudo is not available or not permitted" "help: an administrator can run: $2"
+}
+
+sudo_if_needed() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
+
+# Fails unless directories are writable and have space: require_space MIB DIRECTORY VARIABLE
+require_space() {
+    local available
+    [[ $2 != *[[:space:]]* || $3 == TMPDIR ]] || die "the path '$2' has a space, which the build of a kernel does not allow" \
+        "help: set $3 to another directory"
+    mkdir -p "$2" 2>/dev/null || true
+    [[ -w $2 ]] || die "cannot write to the directory $2" "help: set $3 to a directory that you can write to"
+    available=$(($(df --output=avail -k "$2" | tail -n 1) / 1024))
+    ((available >= $1)) || die "the directory $2 has $available MiB of free space; expected at least $1 MiB" \
+        "help: free some, or set $3 to another directory"
 }

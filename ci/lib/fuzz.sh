@@ -31,9 +31,7 @@ fuzz() {
 }
 
 build_fuzz_targets() {
-    ensure_build_packages
-    # libFuzzer is in C++.
-    have g++ || install_packages g++
+    ensure_packages build fuzz # libFuzzer is in C++
     ensure_rust
     ensure_cargo_tool cargo-fuzz "$CARGO_FUZZ_VERSION"
     # The code has no `unsafe`, so a sanitizer would only make it slower, and would need nightly.

@@ -113,7 +113,7 @@ find_kernel_source() {
             "and no kernel in /boot has rdma_rxe in /lib/modules/VERSION" \
             "help: set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION to a kernel" \
             "with the modules rdma_rxe, siw (if possible), virtio_net, veth, 9p and 9pnet_virtio," \
-            "and install: ${VM_TOOLS[*]}"
+            "and install the packages: $(missing_packages vm cache | xargs)"
     fi
     KERNEL_SOURCE=trixie
     info "apt of this machine has no kernel of the series $KERNEL_SERIES: using that of Debian 13"
@@ -130,7 +130,7 @@ fill_kernel_cache() {
         use_installed_kernel
         return
     fi
-    ensure_build_tools
+    ensure_packages cache
     if [[ $KERNEL_SOURCE == apt ]]; then
         make_kernel "$(debian_kernel_version)" download_kernel_packages prepare_kbuild
     else

@@ -74,7 +74,7 @@ kvm_probe() {
 vm_tools_ready() {
     # Without a kernel, nothing else is worth installing.
     if [[ $(wanted_kernel) == current ]] && ! cached_kernel >/dev/null; then find_kernel_source; fi
-    ensure_vm_tools
+    ensure_packages vm
     cache_complete || with_cache_lock fill_cache
     ((LAB_MLX5 == 0)) || run_logged "building the adapter" build_mlx5_device || die "building the adapter of --device mlx5 failed"
     # shellcheck disable=SC2034 # used by lib/vm.sh

@@ -33,9 +33,8 @@ ensure_newer_rdma_core() {
 }
 
 build_newer_rdma_core() {
-    local version missing source=$NEWER_RDMA_CORE/source
-    mapfile -t missing < <(not_installed gcc libc6-dev cmake ninja-build pkg-config libnl-3-dev libnl-route-3-dev python3)
-    install_packages "${missing[@]}"
+    local version source=$NEWER_RDMA_CORE/source
+    ensure_packages rdma-core
     rm -rf "$NEWER_RDMA_CORE"
     mkdir -p "$NEWER_RDMA_CORE"
     if [[ -n ${RDMA_CORE_NEWER_SOURCE:-} ]]; then

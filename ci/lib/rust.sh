@@ -1,7 +1,5 @@
 # shellcheck shell=bash
-# Installs what building the workspace needs: a C linker, the RDMA libraries, and Rust.
-
-readonly BUILD_PACKAGES=(gcc libc6-dev pkg-config libibverbs-dev librdmacm-dev libibumad-dev ibverbs-providers)
+# Provides Rust, and builds the programs.
 
 # Prints the Rust version for work on this project, from rust-toolchain.toml.
 rust_version() { sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml; }
@@ -14,12 +12,7 @@ rust_components() { sed -n '/^components = /s/.*\[\(.*\)\].*/\1/p' rust-toolchai
 
 version_at_least() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | sed -n 1p) == "$2" ]]; }
 
-ensure_build_packages() {
-    have apt-get || { info "apt is not available: libibverbs, librdmacm and libibumad with headers must be installed"; return; }
-    local missing
-    mapfile -t missing < <(not_installed "${BUILD_PACKAGES[@]}")
-    install_packages "${missing[@]}"
-}
+needs_rustup() { [[ ! -x ${CARGO_HOME:-$HOME/.cargo}/bin/rustup ]] && ! have rustup && ! have cargo; }
 
 # Provides Rust. With rustup this is the version of rust-toolchain.toml, or the one that
 # RUSTUP_TOOLCHAIN names. A cargo that did not come from rustup is used if it is new enough. If
@@ -27,10 +20,7 @@ ensure_build_packages() {
 ensure_rust() {
     local version found
     version=$(rust_version)
-    if [[ -f $HOME/.cargo/env ]]; then
-        # shellcheck source=/dev/null # a file of rustup, outside the tree
-        . "$HOME/.cargo/env"
-    fi
+    PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
     if ! have rustup && have cargo; then
         found=$(cargo --version | cut -d ' ' -f 2)
         if version_at_least "$found" "$(msrv)"; then
@@ -54,14 +44,16 @@ workspace_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)
 # Builds the tools with a profile, without the names of the builder's directories in them:
 # build_programs PROFILE OPTION…
 build_programs() {
-    local profile=$1 sysroot target folding=
+    local profile=$1 sysroot target flags=()
     shift
     # The linker of Rust merges equal functions, which generic code has many of.
-    [[ $(uname -m) != x86_64 ]] || folding='-C link-arg=-Wl,--icf=all'
+    [[ $(uname -m) != x86_64 ]] || flags=(-C 'link-arg=-Wl,--icf=all')
     sysroot=$(rustc --print sysroot)
     target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-    RUSTFLAGS="$folding --remap-path-prefix=$PWD=/build --remap-path-prefix=$target=/build/target \
-        --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$sysroot=/rust" \
+    flags+=(--remap-path-prefix="$PWD=/build" --remap-path-prefix="$target=/build/target"
+        --remap-path-prefix="${CARGO_HOME:-$HOME/.cargo}=/cargo" --remap-path-prefix="$sysroot=/rust")
+    # Cargo separates them by a character that paths do not have.
+    CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
         cargo build --profile "$profile" --locked -p perftools --bins "$@"
 }
 
@@ -81,11 +73,9 @@ ensure_rustup() {
         install_packages rustup
         return
     fi
-    have curl || install_packages curl ca-certificates
-    run_logged "installing rustup" install_rustup ||
-        die "installing Rust failed: install Rust $(msrv) or newer (https://rustup.rs) and run this again"
-    # shellcheck source=/dev/null
-    . "$HOME/.cargo/env"
+    ensure_packages rustup
+    run_logged "installing rustup and Rust $(rust_version)" install_rustup ||
+        die "installing Rust failed: see above" "help: check the network, or install Rust $(msrv) or newer (https://rustup.rs), and run this again"
 }
 
 # Runs rustup's installer from its official origin after checking its checksum. It does not change

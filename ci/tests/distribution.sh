@@ -223,9 +223,7 @@ none_exists() {
 }
 
 main() {
-    local missing
-    mapfile -t missing < <(not_installed rpm binutils dpkg-dev bash-completion man-db systemd)
-    install_packages "${missing[@]}"
+    ensure_packages distribution
     trap remove_package EXIT
     test_deb_contents
     test_rpm_contents

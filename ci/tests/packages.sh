@@ -123,8 +123,7 @@ check() {
 
 # The crate `ibverbs-sys` builds rdma-core with cmake and uses libclang.
 coexist() {
-    have cmake || install_packages cmake make
-    ldconfig -p | grep libclang >/dev/null || install_packages libclang-dev
+    ensure_packages coexist
     unpack
     cp -r ci/tests/coexist/. "$OUT"
     patch_table >>"$OUT/Cargo.toml"
