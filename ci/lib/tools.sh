@@ -20,7 +20,7 @@ readonly CARGO_DEB_VERSION=3.8.0 CARGO_GENERATE_RPM_VERSION=0.21.1
 # What each task needs beside a minimal Debian: PROGRAM:PACKAGE, or a package that has no program
 # with a name of its own. Everything that ci/ installs with apt is in this table, so that a command
 # installs all that it needs at once, before it starts.
-readonly -A PACKAGES=(
+readonly -A TASK_PACKAGES=(
     # Building the workspace.
     [build]='gcc libc6-dev pkg-config libibverbs-dev librdmacm-dev libibumad-dev ibverbs-providers'
     [rustup]='curl ca-certificates'
@@ -64,7 +64,7 @@ ensure_packages() {
 missing_packages() {
     local task entry
     for task in "$@"; do
-        for entry in ${PACKAGES[$task]}; do
+        for entry in ${TASK_PACKAGES[$task]}; do
             if [[ $entry == *:* ]]; then
                 have "${entry%%:*}" || echo "${entry#*:}"
             elif have dpkg-query && [[ $(dpkg-query -W -f '${db:Status-Status}' "$entry" 2>/dev/null) != installed ]]; then
