@@ -1,17 +1,12 @@
 //! `rperf` accepts each option of `qperf` 0.4.11, or gives a reason why not.
 
-use std::process::Command;
-
 use base::error::Error;
 use perftools::rperf::args::{self, Invocation};
+use test_support::process;
 
 /// Returns the options listed by `qperf --help opts`, with a value for those that take one.
 fn options() -> Vec<(String, Option<&'static str>)> {
-    let output = Command::new("qperf")
-        .args(["--help", "opts"])
-        .output()
-        .expect("qperf is installed");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = process::output(&mut process::command("qperf --help opts")).stdout;
     let mut all = Vec::new();
     for line in text.lines() {
         // At least two spaces separate an option from its description.

@@ -2,6 +2,8 @@
 //!
 //! They are one program, because linking each of them would take longer than running all of them.
 
+use test_support as _;
+
 mod fixture;
 
 mod batches;

@@ -19,6 +19,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+use test_support as _;
+
 pub mod answer;
 pub mod client;
 pub mod connect;

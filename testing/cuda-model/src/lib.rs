@@ -20,6 +20,10 @@
 )]
 
 mod kernels;
+// Not from the crate test-support, which would change the signals of programs that load this one.
+#[allow(dead_code, unreachable_pub, reason = "shared with test-support")]
+#[path = "../../test-support/src/udmabuf.rs"]
+mod udmabuf;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -29,7 +33,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use test_support::udmabuf::{self, PAGE};
+use udmabuf::PAGE;
 
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;

@@ -14,6 +14,7 @@ use ibverbs::{
     SharedRegion, WcStatus, wr,
 };
 use nic_model::Options;
+use test_support as _;
 
 /// Set in the process that the test starts.
 const PEER: &str = "NIC_MODEL_TEST_PEER";

@@ -8,12 +8,13 @@
 //! | [`option_defaults`] | documented defaults of option structs |
 //! | [`process`] | child processes: output, readiness, termination |
 //! | [`fabric`] | a simulated InfiniBand fabric (ibsim and opensm) |
+//! | `startup` | the signals, umask and limits of each program that links this crate |
 //! | [`temp_dir`] | a directory that is removed when it is dropped |
 //! | `udmabuf` | dma-bufs of host memory, with the feature of this name |
 //! | [`random`] | a random number generator with a fixed seed |
 //!
-//! Without features the crate uses only the standard library and `libc`, so tests that run under
-//! Miri can depend on it.
+//! Without features the crate uses only the standard library and, before `main`, `libc`. Tests that
+//! run under Miri can depend on it.
 
 pub mod corpus;
 pub mod fabric;
@@ -22,6 +23,8 @@ pub mod leak_check;
 pub mod option_defaults;
 pub mod process;
 pub mod random;
+#[cfg(not(miri))]
+mod startup;
 pub mod temp_dir;
 #[cfg(feature = "udmabuf")]
 pub mod udmabuf;

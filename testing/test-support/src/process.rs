@@ -10,8 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, fmt, fs, iter};
 
-mod signals;
-
 /// Longest time that a child process may take to become ready or to exit. It is long because the
 /// lab may run under emulation.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
@@ -81,7 +79,6 @@ impl Process {
     /// # Panics
     /// Panics if the program cannot be started.
     pub fn spawn(command: &mut Command) -> Self {
-        signals::set_defaults();
         let command_line = command_line(command);
         let mut child = command
             .stdout(Stdio::piped())
@@ -319,7 +316,6 @@ impl Captured {
 /// # Panics
 /// Panics if the program cannot be started.
 pub fn output(command: &mut Command) -> Finished {
-    signals::set_defaults();
     let output = command
         .output()
         .unwrap_or_else(|error| not_started(command, &error));

@@ -9,12 +9,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Creates a directory in the system's directory for temporary files.
+    /// Creates a directory in the system's directory for temporary files, or in `/tmp` if the path
+    /// has white space: tests write command lines that are split there.
     ///
     /// # Panics
     /// Panics if the directory cannot be created.
     pub fn new() -> Self {
-        Self::new_in(&std::env::temp_dir())
+        let parent = std::env::temp_dir();
+        if parent.to_string_lossy().contains(char::is_whitespace) {
+            return Self::new_in(Path::new("/tmp"));
+        }
+        Self::new_in(&parent)
     }
 
     /// Creates a directory in memory (`/dev/shm`) if possible: the disk of the lab is slow.
