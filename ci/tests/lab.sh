@@ -100,15 +100,15 @@ EOF
 
 test_two_hosts() {
     local status=0
-    ./lab run --hosts 2 --timeout 300 -- \
+    ./lab run --hosts 2 --timeout 900 -- \
         'echo "host: $(hostname)"
          for address in "$RDMA_LAB_RXE_ADDR" "$RDMA_LAB_SIW_ADDR"; do
              # A server ends with its first client, also with one that a busy machine stopped.
              while true; do rping -s -a "$address" -C 3; sleep 0.1; done &
          done; wait' -- \
         'again() { for n in {1..10}; do "$@" && return; sleep 1; done; return 1; }
-         again timeout 15 rping -c -a "$RDMA_LAB_RXE_PEER" -C 3 && echo over rxe
-         again timeout 15 rping -c -a "$RDMA_LAB_SIW_PEER" -C 3 && echo over siw; exit 9' 2>"$work/err2" >"$work/out2" || status=$?
+         again timeout 60 rping -c -a "$RDMA_LAB_RXE_PEER" -C 3 && echo over rxe
+         again timeout 60 rping -c -a "$RDMA_LAB_SIW_PEER" -C 3 && echo over siw; exit 9' 2>"$work/err2" >"$work/out2" || status=$?
     expect "two hosts: the client's status" test "$status" = 9
     expect "two hosts: the server's output" contains "$work/out2" '^host1\| host: host1$'
     expect "two hosts: rping over rxe" contains "$work/out2" '^host2\| over rxe$'
