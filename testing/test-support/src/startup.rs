@@ -47,7 +47,8 @@ mod tests {
     #[test]
     fn settings_of_the_parent_are_replaced() {
         if env::var_os(CHILD).is_some() {
-            let text = |file| fs::read_to_string(format!("/proc/self/{file}")).expect("procfs");
+            let text =
+                |file| fs::read_to_string(format!("/proc/thread-self/{file}")).expect("procfs");
             print!("{}{}", text("status"), text("limits"));
             return;
         }
