@@ -288,12 +288,13 @@ unpack_siw_source() {
     [[ -e $work/siw/siw_main.c ]]
 }
 
-# Indexes the modules, then sets the link of the wanted kernel to it.
+# Indexes the modules, then sets the link of the wanted kernel to it. An earlier kernel of this
+# version may have a link. It is moved away whole, so that a kill does not leave a part of it there.
 publish_kernel() {
     local version=$1 work=$2
     run_logged "indexing the modules" depmod_path -b "$work/kernel" "$version"
-    rm -rf "${LAB_CACHE:?}/kernel/$version"
-    mv "$work/kernel" "$LAB_CACHE/kernel/$version"
+    [[ ! -e $LAB_CACHE/kernel/$version ]] || mv -T "$LAB_CACHE/kernel/$version" "$work/earlier"
+    mv -T "$work/kernel" "$LAB_CACHE/kernel/$version"
     ln -sfn "$version" "$(kernel_link)"
     rm -rf "$work"
     info "kernel $version is in the cache ($(du -sh "$LAB_CACHE/kernel/$version" | cut -f1))"
