@@ -57,7 +57,11 @@ build_programs() {
         cargo build --profile "$profile" --locked -p perftools --bins "$@"
 }
 
-install_toolchain() { rustup toolchain install "$1" --no-self-update --profile minimal -c "$(rust_components)"; }
+# A rustup that outlives a killed script must not meet another one: they damage the tool chain.
+install_toolchain() {
+    flock "$LAB_CACHE/.rustup" \
+        rustup toolchain install "$1" --no-self-update --profile minimal -c "$(rust_components)"
+}
 
 has_toolchain() {
     local installed component
@@ -88,7 +92,7 @@ install_rustup() {
         curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/sum" "$from/rustup-init.sha256" &&
         (cd "$dir" && sha256sum --quiet -c <(cut -d ' ' -f 1 sum | sed 's/$/  rustup-init/')) &&
         chmod +x "$dir/rustup-init" &&
-        "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$(rust_version)" -c "$(rust_components)" || status=$?
+        flock "$LAB_CACHE/.rustup" "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$(rust_version)" -c "$(rust_components)" || status=$?
     rm -rf "$dir"
     return "$status"
 }
