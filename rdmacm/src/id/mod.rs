@@ -38,9 +38,9 @@ use crate::wait::as_millis;
 ///
 /// Other threads can read the events of an identifier on a shared channel. librdmacm then writes to
 /// the identifier: its addresses and its device with `ADDR_RESOLVED`, its paths with
-/// `ROUTE_RESOLVED`, the peer's ECE options with `CONNECT_RESPONSE`. The owner reads them after it
-/// has taken that event. The lock of the dispatcher is held while events are read and when one is
-/// taken.
+/// `ROUTE_RESOLVED`, the peer's ECE options with `CONNECT_RESPONSE`. The lock of the dispatcher is
+/// held while events are read, and while the owner reads any of these
+/// ([`EventChannel::without_readers`]).
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     channel: EventChannel,
@@ -229,20 +229,24 @@ impl Id {
 
     /// Returns the local address, or `None` if its family is unknown.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
-        // SAFETY: `self` keeps the identifier alive. The address is in a union of all address
-        // structures, which librdmacm zeroes before filling it.
-        unsafe { address::from_raw(rdma_get_local_addr(self.raw.as_ptr())) }
+        // SAFETY: `self` keeps the identifier alive, and nothing changes it meanwhile. The address
+        // is in a union of all address structures, which librdmacm zeroes before filling it.
+        self.channel
+            .without_readers(|| unsafe { address::from_raw(rdma_get_local_addr(self.as_ptr())) })
     }
 
     fn is_ip(&self) -> bool {
         // SAFETY: as for `local_addr`. Every socket address starts with its family.
-        let family = i32::from(unsafe { (*rdma_get_local_addr(self.raw.as_ptr())).sa_family });
-        matches!(family, libc::AF_INET | libc::AF_INET6)
+        let family = self
+            .channel
+            .without_readers(|| unsafe { (*rdma_get_local_addr(self.as_ptr())).sa_family });
+        matches!(i32::from(family), libc::AF_INET | libc::AF_INET6)
     }
 
     fn peer_addr(&self) -> Option<SocketAddr> {
         // SAFETY: as for `local_addr`.
-        unsafe { address::from_raw(rdma_get_peer_addr(self.raw.as_ptr())) }
+        self.channel
+            .without_readers(|| unsafe { address::from_raw(rdma_get_peer_addr(self.as_ptr())) })
     }
 
     /// Returns the device and both addresses after they are resolved.
@@ -263,12 +267,13 @@ impl Id {
         let local = self
             .local_addr()
             .ok_or_else(|| missing("the address family of the local address is unknown"))?;
-        // SAFETY: `self` keeps the identifier alive. librdmacm changes these fields only while the
-        // identifier is bound or resolved, or its event is read that ends the resolution. This
-        // thread has done or taken that before, and `Id` is not `Sync` (ci/DRIVERS.md, "What the
-        // library assumes").
-        let (verbs, port_num) =
-            unsafe { ((*self.raw.as_ptr()).verbs, (*self.raw.as_ptr()).port_num) };
+        let id = self.as_ptr();
+        // SAFETY: `self` keeps the identifier alive, and nothing changes it meanwhile: librdmacm
+        // changes these fields only in calls of the owner and when an event is read (ci/DRIVERS.md,
+        // "What the library assumes").
+        let (verbs, port_num) = self
+            .channel
+            .without_readers(|| unsafe { ((*id).verbs, (*id).port_num) });
         if verbs.is_null() {
             return Err(missing("no device was chosen"));
         }
@@ -319,7 +324,7 @@ impl Drop for Id {
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Id")
-            .field("local", &self.local_addr())
+            .field("key", &self.key)
             .finish_non_exhaustive()
     }
 }
