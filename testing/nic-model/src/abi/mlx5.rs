@@ -53,6 +53,7 @@ pub(crate) const CMDS_SUPP_UHW_CREATE_AH: u8 = 2;
 pub(crate) const INLINE_MODE_NONE: u8 = 1;
 
 pub(crate) const QP_FLAG_SIGNATURE: u32 = 1 << 0;
+pub(crate) const QP_FLAG_SCATTER_CQE: u32 = 1 << 1;
 pub(crate) const QP_FLAG_TYPE_DCT: u32 = 1 << 4;
 pub(crate) const QP_FLAG_TYPE_DCI: u32 = 1 << 5;
 pub(crate) const QP_FLAG_DCI_STREAM: u32 = 1 << 11;

@@ -32,13 +32,17 @@ pub(crate) fn connect() -> Pair {
     connect_with(|path| path)
 }
 
-/// Connects two queue pairs with a changed path.
-pub(crate) fn connect_with(change: impl FnOnce(RcPath) -> RcPath) -> Pair {
+/// Opens `mlx5_0`, which no other test of the program uses meanwhile.
+pub(crate) fn open() -> (Context, MutexGuard<'static, ()>) {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     nic_model::start(Options::new().drive(Drive::Step)).expect("start of the model");
-    let context = Device::by_name("mlx5_0")
-        .and_then(|device| device.open())
-        .expect("mlx5_0");
+    let device = Device::by_name("mlx5_0").expect("mlx5_0");
+    (device.open().expect("open"), alone)
+}
+
+/// Connects two queue pairs with a changed path.
+pub(crate) fn connect_with(change: impl FnOnce(RcPath) -> RcPath) -> Pair {
+    let (context, alone) = open();
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context
         .create_cq(CqOptions::new().depth(256))

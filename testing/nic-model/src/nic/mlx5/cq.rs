@@ -23,6 +23,10 @@ const NEVER_ARMED: u32 = u32::MAX;
 const SET_CI: u64 = 0;
 const ARM: u64 = 4;
 
+/// Flags of an entry with data (`MLX5_INLINE_SCATTER_*` of libmlx5).
+const INLINE_SCATTER_32: u8 = 4;
+const INLINE_SCATTER_64: u8 = 8;
+
 pub(super) struct Cq {
     memory: Pinned,
     doorbell: Pinned,
@@ -124,7 +128,7 @@ impl Mlx5 {
         if cq.unread() > entries + 1 {
             return Err(Errno::EINVAL);
         }
-        cq.write(Cqe::default(), kind::RESIZE, false);
+        cq.write(Cqe::default(), kind::RESIZE, false, &[]);
         cq.memory = memory;
         cq.entries = entries + 1;
         cq.entry_size = size;
@@ -150,9 +154,29 @@ impl Mlx5 {
         &mut self,
         cx: &mut Shared,
         number: u32,
+        cqe: Cqe,
+        kind: u8,
+        solicited: bool,
+    ) -> bool {
+        self.complete_with(cx, number, cqe, kind, solicited, &[])
+    }
+
+    /// Returns how many bytes of data an entry of a completion queue can have.
+    pub(super) fn max_scattered(&self, number: Option<u32>) -> usize {
+        let cq = number.and_then(|number| self.cqs.get(number));
+        cq.map_or(0, |cq| cq.entry_size as usize / 2)
+    }
+
+    /// Adds an entry with data, which is not empty if the provider is to copy it to the memory of
+    /// the request.
+    pub(super) fn complete_with(
+        &mut self,
+        cx: &mut Shared,
+        number: u32,
         mut cqe: Cqe,
         kind: u8,
         solicited: bool,
+        data: &[u8],
     ) -> bool {
         let Some(cq) = self.cqs.get_mut(number) else {
             return true;
@@ -169,7 +193,7 @@ impl Mlx5 {
         if !error {
             cqe.timestamp = U64::new(cx.clock.now());
         }
-        cq.write(cqe, kind, solicited);
+        cq.write(cqe, kind, solicited, data);
         if solicited || error {
             cq.solicited = cq.produced;
         }
@@ -197,12 +221,19 @@ impl Cq {
         self.produced.wrapping_sub(self.doorbell.load_be32(SET_CI)) & 0x00ff_ffff
     }
 
-    fn write(&mut self, mut cqe: Cqe, kind: u8, solicited: bool) {
+    fn write(&mut self, mut cqe: Cqe, kind: u8, solicited: bool, data: &[u8]) {
         let slot = u64::from(self.produced & (self.entries - 1));
         // The entry is the last 64 bytes of a slot.
         let offset = (slot + 1) * u64::from(self.entry_size) - 64;
         let owner = u8::from(self.produced & self.entries != 0);
         cqe.op_own = kind << 4 | u8::from(solicited) << 1 | owner;
+        if self.entry_size == 128 && !data.is_empty() {
+            cqe.op_own |= INLINE_SCATTER_64;
+            self.memory.write(offset - 64, data);
+        } else if !data.is_empty() {
+            cqe.op_own |= INLINE_SCATTER_32;
+            cqe.as_mut_bytes()[..data.len()].copy_from_slice(data);
+        }
         self.memory.write(offset, &cqe.as_bytes()[..63]);
         // The last byte makes the entry valid.
         self.memory.store_u8(offset + 63, cqe.op_own);

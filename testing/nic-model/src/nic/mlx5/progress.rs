@@ -17,6 +17,8 @@ pub(super) struct InFlight {
     pub(super) psn: u32,
     pub(super) packets: u32,
     pub(super) result: Option<std::result::Result<(), Syndrome>>,
+    /// Data of the response that the completion delivers.
+    pub(super) data: Vec<u8>,
 }
 
 /// Progress of the sending side.

@@ -4,10 +4,10 @@ use super::Mlx5;
 use super::progress::{Requester, Responder};
 use super::streams::Streams;
 use super::wqe::Layout;
-use crate::abi::core::{ModifyQp, QpCap, QueryQpResp, event, qp_type};
+use crate::abi::core::{ModifyQp, QP_CREATE_SQ_SIG_ALL, QpCap, QueryQpResp, event, qp_type};
 use crate::abi::mlx5::{
     CreateQp as UserCreate, CreateQpResp, ModifyQp as UserModify, ModifyQpResp, QP_FLAG_DCI_STREAM,
-    QP_FLAG_SIGNATURE, QP_FLAG_TYPE_DCI, QP_FLAG_TYPE_DCT,
+    QP_FLAG_SCATTER_CQE, QP_FLAG_SIGNATURE, QP_FLAG_TYPE_DCI, QP_FLAG_TYPE_DCT,
 };
 use crate::attr::Udata;
 use crate::errno::{Errno, Result};
@@ -95,6 +95,9 @@ pub(super) struct Qp {
     pub(super) attr: ModifyQp,
     cap: QpCap,
     flags: u32,
+    /// Short data of messages and responses is delivered in the completion ("scatter to CQE").
+    pub(super) scatters_messages: bool,
+    pub(super) scatters_responses: bool,
     pub(super) groups: Vec<[u8; 16]>,
     /// Requests in flight. On a queue pair with streams, those of the current stream.
     pub(super) requester: Requester,
@@ -146,6 +149,8 @@ impl Qp {
             attr: ModifyQp::default(),
             cap: QpCap::default(),
             flags: 0,
+            scatters_messages: false,
+            scatters_responses: false,
             groups: Vec::new(),
             requester: Requester::default(),
             streams: None,
@@ -233,9 +238,15 @@ impl Mlx5 {
             (receive, send) = rings(&memory, rq, user.rq_wqe_shift, sq);
             doorbell = Some(memory::pin(user.db_addr, 8, true)?);
         }
+        // As `create_user_qp` of the driver: `configure_responder_scat_cqe` and
+        // `configure_requester_scat_cqe`.
+        let scatters = user.flags & QP_FLAG_SCATTER_CQE != 0;
+        let signals_all = create.flags & QP_CREATE_SQ_SIG_ALL != 0;
         let (number, qpn) = self.add_qp(
             cx,
             Qp {
+                scatters_messages: scatters && matches!(transport, Transport::Rc | Transport::Uc),
+                scatters_responses: scatters && transport == Transport::Rc && signals_all,
                 pd: create.pd,
                 send_cq: create.send_cq,
                 recv_cq: create.recv_cq,
@@ -351,7 +362,7 @@ impl Mlx5 {
             rnr_retry: attr.rnr_retry,
             alt_port_num: attr.alt_port_num,
             alt_timeout: attr.alt_timeout,
-            sq_sig_all: u8::from(qp.flags & crate::abi::core::QP_CREATE_SQ_SIG_ALL != 0),
+            sq_sig_all: u8::from(qp.flags & QP_CREATE_SQ_SIG_ALL != 0),
             reserved: [0; 5],
         })
     }

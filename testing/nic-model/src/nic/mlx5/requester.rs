@@ -134,6 +134,7 @@ impl Mlx5 {
             psn: requester.psn,
             packets,
             result: None,
+            data: Vec::new(),
         });
         let position = requester.in_flight.len() - 1;
         if local {
@@ -218,7 +219,15 @@ impl Mlx5 {
                 requester.rnr_retries_left = qp.attr.rnr_retry;
                 let entry = &requester.in_flight[position];
                 if entry.work.is_read() {
-                    scatter(cx, qp.pd, &entry.work, &packet.payload)
+                    let max = self.max_scattered(qp.send_cq);
+                    let in_entry =
+                        qp.scatters_responses && (1..=max).contains(&packet.payload.len());
+                    if in_entry {
+                        let entry = &mut requester.in_flight[position];
+                        entry.data.clone_from(&packet.payload);
+                    }
+                    let entry = &requester.in_flight[position];
+                    scatter(cx, qp.pd, &entry.work, &packet.payload, !in_entry)
                 } else {
                     Ok(())
                 }
@@ -273,7 +282,8 @@ impl Mlx5 {
             }
             match result {
                 Ok(()) => {
-                    if entry.work.signaled && !self.complete_send(cx, qp, &entry.work) {
+                    if entry.work.signaled && !self.complete_send(cx, qp, &entry.work, &entry.data)
+                    {
                         self.enter_error(cx, qp);
                         return;
                     }
@@ -290,7 +300,7 @@ impl Mlx5 {
         }
     }
 
-    fn complete_send(&mut self, cx: &mut Shared, qp: &Qp, work: &Work) -> bool {
+    fn complete_send(&mut self, cx: &mut Shared, qp: &Qp, work: &Work, data: &[u8]) -> bool {
         let Some(cq) = qp.send_cq else {
             return true;
         };
@@ -301,7 +311,7 @@ impl Mlx5 {
             wqe_counter: U16::new(work.counter),
             ..Cqe::default()
         };
-        self.complete(cx, cq, cqe, kind::REQ, false)
+        self.complete_with(cx, cq, cqe, kind::REQ, false, data)
     }
 
     pub(super) fn fail_send(
@@ -353,6 +363,7 @@ fn refuse(qp: &mut Qp, Malformed(counter, opcode): Malformed) {
         psn: requester.psn,
         packets: 0,
         result: Some(Err(Syndrome::LocalQpOperation)),
+        data: Vec::new(),
     });
     requester.stopped = true;
 }
@@ -504,12 +515,13 @@ fn gather(cx: &Shared, qp: &Qp, data: &Data) -> Option<Vec<u8>> {
     Some(payload)
 }
 
-/// Writes the data of a response to the memory that the request names.
+/// Checks the memory that a request names and, if `writes`, writes the data of the response to it.
 fn scatter(
     cx: &Shared,
     pd: Option<u32>,
     work: &Work,
     mut payload: &[u8],
+    writes: bool,
 ) -> std::result::Result<(), Syndrome> {
     let Data::Segments(segments) = &work.data else {
         return Err(Syndrome::LocalQpOperation);
@@ -528,7 +540,9 @@ fn scatter(
         let Some(memory) = memory else {
             return Err(Syndrome::LocalProtection);
         };
-        memory.write(0, &payload[..length]);
+        if writes {
+            memory.write(0, &payload[..length]);
+        }
         payload = &payload[length..];
     }
     Ok(())

@@ -219,7 +219,9 @@ impl Mlx5 {
         let receive = self
             .take_receive(cx, qp, receiver)
             .ok_or(Refused(status::RNR))?;
-        if let Err(syndrome) = store(cx, receiver, &receive, &[&packet.payload]) {
+        let in_entry = qp.scatters_messages
+            && (1..=self.max_scattered(receiver.cq)).contains(&packet.payload.len());
+        if let Err(syndrome) = store(cx, receiver, &receive, &[&packet.payload], !in_entry) {
             self.fail_receive(cx, qp, receiver, receive.counter, syndrome);
             return Err(Refused(if syndrome == Syndrome::LocalLength {
                 status::INVALID
@@ -248,7 +250,8 @@ impl Mlx5 {
             _ => {}
         }
         let cqe = receive_cqe(qp, receiver, header, &receive, header.length);
-        self.deliver(cx, qp, receiver, cqe, kind, header);
+        let data: &[u8] = if in_entry { &packet.payload } else { &[] };
+        self.deliver_with(cx, qp, receiver, cqe, kind, header, data);
         Ok(Vec::new())
     }
 
@@ -267,7 +270,7 @@ impl Mlx5 {
             return;
         };
         let grh = route_header(cx, header);
-        if let Err(syndrome) = store(cx, &receiver, &receive, &[&grh, &packet.payload]) {
+        if let Err(syndrome) = store(cx, &receiver, &receive, &[&grh, &packet.payload], true) {
             self.fail_receive(cx, qp, &receiver, receive.counter, syndrome);
             self.enter_error(cx, qp);
             return;
@@ -343,9 +346,23 @@ impl Mlx5 {
         kind: u8,
         header: &Header,
     ) {
+        self.deliver_with(cx, qp, receiver, cqe, kind, header, &[]);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of a completion")]
+    fn deliver_with(
+        &mut self,
+        cx: &mut Shared,
+        qp: &mut Qp,
+        receiver: &Receiver,
+        cqe: Cqe,
+        kind: u8,
+        header: &Header,
+        data: &[u8],
+    ) {
         let solicited = header.flags & flag::SOLICITED != 0;
         if let Some(cq) = receiver.cq
-            && !self.complete(cx, cq, cqe, kind, solicited)
+            && !self.complete_with(cx, cq, cqe, kind, solicited, data)
         {
             self.enter_error(cx, qp);
         }
@@ -457,12 +474,13 @@ fn receive_cqe(
     }
 }
 
-/// Writes a message to the memory of a receive request.
+/// Checks the memory of a receive request and, if `writes`, writes a message to it.
 fn store(
     cx: &Shared,
     receiver: &Receiver,
     receive: &Receive,
     parts: &[&[u8]],
+    writes: bool,
 ) -> std::result::Result<(), Syndrome> {
     let message = parts.concat();
     let mut rest = message.as_slice();
@@ -478,7 +496,9 @@ fn store(
         let Some(memory) = memory else {
             return Err(Syndrome::LocalProtection);
         };
-        memory.write(0, &rest[..length]);
+        if writes {
+            memory.write(0, &rest[..length]);
+        }
         rest = &rest[length..];
     }
     if rest.is_empty() {
