@@ -132,7 +132,7 @@ c_functions! {
     measured_c_recv_buf_in_place
 }
 
-type QpRaw = <ibverbs::QueuePair<ibverbs::Rc> as AsRaw>::Raw;
+type QpRaw = rdma_sys::ibv_qp;
 type CqRaw = <ibverbs::CompletionQueue as AsRaw>::Raw;
 
 macro_rules! cases {
@@ -237,9 +237,9 @@ impl CLoop {
             rig.raw_cq(role == Sender),
             u32::try_from(BATCH).unwrap_or(0),
         );
+        let qp = qp.as_raw()?.as_ptr();
         // SAFETY: `Case::run` drops the state before the rig, which owns the queue pair and the CQ.
-        let state =
-            unsafe { c_loop_new(qp.as_raw(), cq, rig.uses_stamped.into(), count, MESSAGE_LEN) };
+        let state = unsafe { c_loop_new(qp, cq, rig.uses_stamped.into(), count, MESSAGE_LEN) };
         NonNull::new(state)
             .map(Self)
             .ok_or_else(|| Error::new(ErrorKind::Os, "c_loop_new", "out of memory"))
@@ -305,9 +305,9 @@ impl Case {
             Run::Raw(role, measured) => {
                 let qp = if role == Sender { &rig.a } else { &rig.b };
                 let cq = rig.raw_cq(role == Sender);
+                let qp = qp.as_raw()?.as_ptr();
                 // SAFETY: the rig, which owns the queue pair and the CQ, outlives this function.
-                let mut raw =
-                    unsafe { RawLoop::new(qp.as_raw(), cq, rig.uses_stamped, MESSAGE_LEN) };
+                let mut raw = unsafe { RawLoop::new(qp, cq, rig.uses_stamped, MESSAGE_LEN) };
                 let measured = |rig: &mut Rig, times, peer_step| {
                     // SAFETY: the rig is alive, and safe code does not use its queue pair during
                     // the call.

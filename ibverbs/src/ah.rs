@@ -317,6 +317,12 @@ impl AddressHandle {
     }
 }
 
+impl AddressHandle {
+    pub(crate) fn raw(&self) -> NonNull<ibv_ah> {
+        self.0.raw
+    }
+}
+
 impl AsRaw for AddressHandle {
     type Raw = ibv_ah;
 

@@ -13,7 +13,7 @@ use rdma_sys::{
 };
 
 use crate::convert::{non_null, not_negative, zero_or_errno};
-use crate::device::Context;
+use crate::device::{Avoided, Context};
 use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
@@ -111,7 +111,13 @@ impl DeviceMemory {
     /// # References
     /// [`ibv_memcpy_to_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
-        self.check(offset, from.len())?;
+        self.check_copy("ibv_memcpy_to_dm", offset, from.len())?;
+        if !is_aligned(from) {
+            return with_aligned(from.len(), |aligned| {
+                aligned.copy_from_slice(from);
+                self.write(offset, aligned)
+            });
+        }
         // SAFETY: the memory is alive, the range is in bounds, and the bytes are readable during
         // the call.
         let returned =
@@ -131,7 +137,14 @@ impl DeviceMemory {
     /// # References
     /// [`ibv_memcpy_from_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.check(offset, into.len())?;
+        self.check_copy("ibv_memcpy_from_dm", offset, into.len())?;
+        if !is_aligned(into) {
+            return with_aligned(into.len(), |aligned| {
+                self.read(offset, aligned)?;
+                into.copy_from_slice(aligned);
+                Ok(())
+            });
+        }
         // SAFETY: the memory is alive, the range is in bounds, and the bytes are writable during
         // the call.
         let returned = unsafe {
@@ -165,6 +178,15 @@ impl DeviceMemory {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
+    fn check_copy(&self, verb: &'static str, offset: u64, len: usize) -> Result<()> {
+        if self.0.context.avoids(Avoided::DM_COPIES) {
+            let what = format!("{}: its provider cannot copy", self.describe(offset, len));
+            return Err(Error::new(ErrorKind::Unsupported, verb, what)
+                .with_help("let the device access it: `ProtectionDomain::reg_dm`"));
+        }
+        self.check(offset, len)
+    }
+
     pub(crate) fn check(&self, offset: u64, len: usize) -> Result<()> {
         if offset
             .checked_add(len as u64)
@@ -186,6 +208,19 @@ impl DeviceMemory {
             self.0.context.device_name()
         )
     }
+}
+
+/// Returns `true` if a provider can access the bytes as words: libmlx5 copies `uint32_t`
+/// (`mlx5_access_dm` in `providers/mlx5/verbs.c`).
+fn is_aligned(bytes: &[u8]) -> bool {
+    bytes.as_ptr().addr() % align_of::<u32>() == 0
+}
+
+/// Calls `copy` with memory of this length that is aligned for words.
+fn with_aligned(len: usize, copy: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    let mut words = vec![0; len + align_of::<u32>()];
+    let start = words.as_ptr().align_offset(align_of::<u32>());
+    copy(&mut words[start..start + len])
 }
 
 impl AsRaw for DeviceMemory {

@@ -139,7 +139,7 @@
 //! # Not covered
 //!
 //! Tag matching, receive-side scaling (work queue indirection tables), flow actions and counters of
-//! flows. [`AsRaw`] gives the raw handles for these verbs.
+//! flows. [`AsRaw`] and [`QueuePair::as_raw`] give the raw handles for these verbs.
 //!
 //! # Newer versions of rdma-core
 //!

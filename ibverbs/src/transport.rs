@@ -103,6 +103,17 @@ pub struct LogStreams {
     pub errored: u8,
 }
 
+/// What only a function of the provider can set when it creates a queue pair.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DriverOptions {
+    /// Only one transport has streams.
+    pub streams: Option<LogStreams>,
+    /// libmlx5 must not copy short messages to the addresses of scatter entries. An initiator of DC
+    /// does not need it: libmlx5 never asks for that together with send operations.
+    pub scatter_to_cqe_off: bool,
+}
+
 /// The transport of a [`QueuePair`](crate::QueuePair). Every transport can send.
 /// [`transports`](crate::transports) has the operations of each, and the other traits.
 ///
@@ -158,7 +169,7 @@ pub trait SendTransport: private::Sealed + 'static {
     #[doc(hidden)]
     const CREATE: &str = "ibv_create_qp_ex";
 
-    /// Creates a queue pair with the extended verbs. Only one transport has streams.
+    /// Creates a queue pair with the extended verbs.
     ///
     /// # Safety
     /// The context is alive. The attributes are valid, and so are their pointers.
@@ -166,8 +177,17 @@ pub trait SendTransport: private::Sealed + 'static {
     unsafe fn create(
         context: *mut ibv_context,
         attr: &mut ibv_qp_init_attr_ex,
-        _: Option<LogStreams>,
+        driver: DriverOptions,
     ) -> *mut ibv_qp {
+        if driver.scatter_to_cqe_off {
+            let mut driver = rdma_sys::mlx5dv_qp_init_attr {
+                comp_mask: rdma_sys::MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS.into(),
+                create_flags: rdma_sys::MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
+                ..Default::default()
+            };
+            // SAFETY: guaranteed by the caller.
+            return unsafe { rdma_sys::mlx5dv_create_qp(context, attr, &raw mut driver) };
+        }
         // SAFETY: guaranteed by the caller.
         unsafe { ibv_create_qp_ex(context, attr) }
     }

@@ -123,7 +123,11 @@ fn dma_bufs_carry_data_or_are_unsupported() {
             continue;
         }
         reject_other_memory(&pd, &source);
-        let mut pair = pair_with_access::<Rc>(&context, QpOptions::new(), REMOTE_ACCESS);
+        let mut pair = pair_with_access::<Rc>(
+            &context,
+            QpOptions::new().device_addresses(true),
+            REMOTE_ACCESS,
+        );
         move_data(&mut pair, &source, &target);
     }
 }
@@ -140,7 +144,11 @@ fn region_outlives_the_files_of_its_dma_buf() {
             continue;
         }
         println!("device: {name}");
-        let mut pair = pair_with_access::<Rc>(&context, QpOptions::new(), REMOTE_ACCESS);
+        let mut pair = pair_with_access::<Rc>(
+            &context,
+            QpOptions::new().device_addresses(true),
+            REMOTE_ACCESS,
+        );
         let exported = Exported::new();
         let region = exported.register(&pair.pd);
         drop(exported);

@@ -328,7 +328,6 @@ fn failure_flushes_later_requests() {
 #[allow(unsafe_code)]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn raw_request_with_wrong_lkey_matches_no_slot() {
-    use ibverbs::AsRaw;
     use rdma_sys::{IBV_SEND_SIGNALED, IBV_WR_SEND, ibv_post_send, ibv_send_wr, ibv_sge};
 
     let _leak_check = LeakCheck::new();
@@ -351,9 +350,10 @@ fn raw_request_with_wrong_lkey_matches_no_slot() {
             ..Default::default()
         };
         let mut bad = std::ptr::null_mut();
+        let qp = pair.a.as_raw().expect("alive").as_ptr();
         // SAFETY: the queue pair is alive, the request and its entry are valid during the call, and
         // the key gives access to no memory.
-        let errno = unsafe { ibv_post_send(pair.a.as_raw(), &raw mut request, &raw mut bad) };
+        let errno = unsafe { ibv_post_send(qp, &raw mut request, &raw mut bad) };
         assert_eq!(errno, 0);
         let (status, rejected) = loop {
             if let Some(completion) = pair.cq.poll().expect("poll").next() {

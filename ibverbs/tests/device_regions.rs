@@ -243,7 +243,8 @@ fn zero_based_region_is_addressed_from_0() {
             ));
             continue;
         }
-        let mut pair = pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let qp_options = QpOptions::new().device_addresses(true);
+        let mut pair = pair_with_access::<Rc>(&context, qp_options, REMOTE_ACCESS);
         let region = pair
             .pd
             .shared_with(8192, REMOTE_ACCESS, options())
@@ -274,5 +275,17 @@ fn zero_based_region_is_addressed_from_0() {
         let mut bytes = [0; 4];
         region.read(5000, &mut bytes).expect("in range");
         assert_eq!(&bytes, b"base");
+
+        let held = pair.b.hold(&region).expect("hold");
+        let place = held.slice(100..164).expect("in range");
+        pair.b.post_recv(wr::recv(place)).expect("receive");
+        let mut message = pair.pd.buf(4).expect("buffer");
+        message.copy_from_slice(b"sent");
+        pair.a.post_send(wr::send(message)).expect("send");
+        pair.retire(2)
+            .iter()
+            .for_each(|one| one.ok().expect("received"));
+        region.read(100, &mut bytes).expect("in range");
+        assert_eq!(&bytes, b"sent");
     }
 }

@@ -131,7 +131,13 @@ impl Queue {
             .max_send_wr(sends)
             .max_recv_wr(receives)
             .max_inline_data(u32::try_from(Notice::LEN).unwrap_or(u32::MAX));
-        let qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
+        // Where the provider copies to the addresses of entries, dma-bufs cannot be used.
+        let create =
+            |addresses| pd.create_qp::<Rc>(&cq, &cq, qp_options.device_addresses(addresses));
+        let qp = match create(true) {
+            Err(error) if error.is_unsupported() => create(false)?,
+            created => created?,
+        };
         let records = Records::new(path.is_none());
         let mut qp = match path {
             Some(path) => Qp::verbs(qp, path)?,

@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::thread;
 use std::time::Duration;
 
-use ibverbs::{AsRaw, ErrorKind, QpOptions, Rc, SrqOptions, wr};
+use ibverbs::{ErrorKind, QpOptions, Rc, SrqOptions, wr};
 use lab::{Endpoint, TIMEOUT, accept, assert_no_leaks, connect, endpoints, one_endpoint_each};
 use rdma_sys::{IBV_QP_AV, IBV_QP_TIMEOUT, ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
 use rdmacm::address::{IbAddr, LookupOptions, lookup};
@@ -27,9 +27,9 @@ use rdmacm::{
 fn attributes(connection: &Connection) -> ibv_qp_attr {
     let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
     let mask = (IBV_QP_TIMEOUT | IBV_QP_AV) as i32;
+    let qp = connection.qp().as_raw().expect("alive").as_ptr();
     // SAFETY: the queue pair is alive, and both structures are valid for writing.
-    let returned =
-        unsafe { ibv_query_qp(connection.qp().as_raw(), &raw mut attr, mask, &raw mut init) };
+    let returned = unsafe { ibv_query_qp(qp, &raw mut attr, mask, &raw mut init) };
     assert_eq!(returned, 0);
     attr
 }

@@ -5,8 +5,15 @@ mod lab;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{AccessFlags, Error, ErrorKind, device::TransportType, wr};
-use lab::{Peer, Resources, TIMEOUT, accept, assert_no_leaks, connect, endpoints};
+use ibverbs::{
+    AccessFlags, DuplexTransport, Error, ErrorKind, QpState, QueuePair, Rc, device::TransportType,
+    qp::QpChange, wr,
+};
+use lab::post::UdPeer;
+use lab::{
+    Endpoint, Peer, Resources, TIMEOUT, accept, assert_no_leaks, connect, endpoints, request,
+};
+use rdmacm::{ConnectParams, ListenOptions, Resolver};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -187,6 +194,119 @@ fn a_region_is_reclaimed_after_its_connection_is_dropped() {
                 [0; 64]
             );
             drop(resources);
+        });
+    }
+}
+
+/// Lets a scope destroy a queue pair in INIT or a later state.
+fn destroy<T: DuplexTransport>(qp: &mut QueuePair<T>) {
+    let mut memory = [0_u8; 64];
+    let ended = qp.scope(|scope| {
+        let lent = scope.lend_mut(&mut memory)?;
+        scope.post_recv(wr::recv(lent))?;
+        Ok::<(), Error>(())
+    });
+    ended.expect_err("in flight");
+    assert!(qp.is_destroyed());
+}
+
+/// Returns a queue pair that a scope has destroyed.
+fn destroyed(resources: &Resources) -> QueuePair<Rc> {
+    let mut qp = resources.qp();
+    let init = QpChange::to(QpState::INIT).port_num(1).pkey_index(0);
+    qp.modify(&init.access(AccessFlags::empty())).expect("INIT");
+    destroy(&mut qp);
+    qp
+}
+
+fn check_refused<T, E: Into<Error>>(what: &str, result: Result<T, E>) {
+    let error: Error = match result {
+        Ok(_) => panic!("{what}: no error"),
+        Err(error) => error.into(),
+    };
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{what}: {error}");
+    assert!(
+        error.to_string().contains("a scope has destroyed"),
+        "{what}: {error}"
+    );
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_destroyed_queue_pair_connects_to_nothing() {
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let (listener, resources) = (endpoint.listen(), endpoint.resources());
+            let address = listener.local_addr();
+            let resolve = || {
+                Resolver::new(address)
+                    .timeout(TIMEOUT)
+                    .resolve()
+                    .expect("route")
+            };
+            let params = ConnectParams::new();
+            check_refused("with_qp", resolve().with_qp(destroyed(&resources)));
+            check_refused(
+                "request",
+                resolve().request(&destroyed(&resources), &params),
+            );
+            for replace in [false, true] {
+                let mut ready = resolve().with_qp(resources.qp()).expect("INIT");
+                destroy(ready.qp_mut());
+                if replace {
+                    *ready.qp_mut() = destroyed(&resources);
+                }
+                check_refused("start", ready.start(&params));
+                let mut ready = resolve().with_qp(resources.qp()).expect("INIT");
+                destroy(ready.qp_mut());
+                check_refused("connect", ready.connect(&params, TIMEOUT));
+            }
+
+            let peer = || {
+                resolve()
+                    .with_qp(resources.qp())
+                    .expect("INIT")
+                    .start(&params)
+            };
+            let first = peer().expect("started");
+            check_refused("with_qp", request(&listener).with_qp(destroyed(&resources)));
+            let second = peer().expect("started");
+            let accepted = request(&listener).accept_external(&destroyed(&resources), &params);
+            check_refused("accept_external", accepted);
+            let third = peer().expect("started");
+            let mut ready = request(&listener).with_qp(resources.qp()).expect("INIT");
+            destroy(ready.qp_mut());
+            check_refused("accept", ready.start(&params));
+            drop((first, second, third));
+
+            let (mut a, _b) = endpoint.pair();
+            destroy(a.connection.qp_mut());
+            a.connection.disconnect().expect("no use of the queue pair");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_destroyed_queue_pair_receives_no_datagrams() {
+    for endpoint in endpoints().into_iter().filter(Endpoint::has_datagrams) {
+        assert_no_leaks(&endpoint, || {
+            let address = (endpoint.ip, 0).into();
+            let listener = ListenOptions::new().bind_datagram(address).expect("listen");
+            let resolver = Resolver::new(listener.local_addr()).timeout(TIMEOUT);
+            let route = resolver.resolve_datagram().expect("route");
+            let mut peer = UdPeer::new(&endpoint);
+            route.start_qp(&mut peer.qp).expect("RTS");
+            destroy(&mut peer.qp);
+            check_refused("start_qp", route.start_qp(&mut peer.qp));
+            let querying = route.start_query(b"").expect("sent");
+            let request = listener
+                .accept(Some(TIMEOUT))
+                .expect("accept")
+                .expect("in time");
+            check_refused("start_qp", request.start_qp(&mut peer.qp));
+            check_refused("accept", request.accept(&peer.qp, b""));
+            drop(querying);
         });
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdma_sys::{
@@ -65,6 +65,9 @@ pub struct CompletionChannel(Arc<Inner>);
 struct Inner {
     raw: NonNull<ibv_comp_channel>,
     context: Context,
+    /// Providers count the events of a queue in it when they are read, and read the number when it
+    /// is armed (`mlx5_cq_event` and `mlx5_arm_cq` in `providers/mlx5`), without a lock.
+    events: Mutex<()>,
 }
 
 // SAFETY: a channel is a handle to a file descriptor and not bound to a thread. The functions of
@@ -107,7 +110,11 @@ impl CompletionChannel {
                 unsafe { ibv_create_comp_channel(context.as_raw()) }
             },
         )?;
-        let channel = Self(Arc::new(Inner { raw, context }));
+        let channel = Self(Arc::new(Inner {
+            raw,
+            context,
+            events: Mutex::default(),
+        }));
         fd::set_non_blocking(channel.as_fd(), DETAIL)?;
         Ok(channel)
     }
@@ -115,6 +122,12 @@ impl CompletionChannel {
     /// Returns the open device of the channel.
     pub fn context(&self) -> &Context {
         &self.0.context
+    }
+
+    /// Excludes reading an event and arming a queue of the channel from each other.
+    pub(crate) fn lock_events(&self) -> MutexGuard<'_, ()> {
+        let locked = self.0.events.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads an event without waiting and returns the identity of its completion queue. Returns
@@ -128,11 +141,14 @@ impl CompletionChannel {
     pub fn try_get(&self) -> Result<Option<CqId>> {
         let mut cq = ptr::null_mut();
         let mut cq_context = ptr::null_mut();
-        // SAFETY: the channel is alive and both pointers are valid for writing.
+        let events = self.lock_events();
+        // SAFETY: the channel is alive and both pointers are valid for writing. No thread arms the
+        // queue of the event meanwhile.
         let returned =
             unsafe { ibv_get_cq_event(self.0.raw.as_ptr(), &raw mut cq, &raw mut cq_context) };
+        let errno = Errno::last();
+        drop(events);
         if returned != 0 {
-            let errno = Errno::last();
             return match errno.0 {
                 libc::EAGAIN | libc::EINTR => Ok(None),
                 _ => Err(call_failed(

@@ -10,6 +10,7 @@ use rdma_sys::{
 
 use super::queue::CompletionQueue;
 use crate::convert::zero_or_errno;
+use crate::device::Avoided;
 use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
@@ -37,6 +38,10 @@ impl CompletionQueue {
             return Err(Error::new(ErrorKind::InvalidInput, "ibv_resize_cq", what())
                 .with_help("the depth must be at least 1 and at most the device's max_cqe"));
         };
+        if self.inner().context().avoids(Avoided::CQ_RESIZE) {
+            return Err(Error::new(ErrorKind::Unsupported, "ibv_resize_cq", what())
+                .with_help("create another queue: the provider frees the old one if it fails"));
+        }
         // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it.
         let returned = unsafe { ibv_resize_cq(self.as_raw(), entries) };
         zero_or_errno("ibv_resize_cq", what, returned)

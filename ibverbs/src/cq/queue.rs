@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use rdma_sys::{ibv_cq, ibv_create_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
 
+use super::channel::CompletionChannel;
 use super::completion::Completion;
 use super::completions::Completions;
 use super::extended;
@@ -325,7 +326,9 @@ impl CompletionQueue {
     /// # References
     /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
     pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
-        // SAFETY: the queue is alive.
+        let channel = self.inner.channel.as_ref();
+        let _events = channel.map(CompletionChannel::lock_events);
+        // SAFETY: the queue is alive, and no thread reads an event of it meanwhile.
         let returned = unsafe { ibv_req_notify_cq(self.inner.as_ptr(), i32::from(solicited_only)) };
         zero_or_errno(
             "ibv_req_notify_cq",

@@ -19,7 +19,7 @@ use crate::numbers::Qpn;
 use crate::pd::ProtectionDomain;
 use crate::qp::{Parts, QpOptions, QueuePair, RcPath};
 use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, LogStreams, SendTransport, Transport};
+use crate::transport::{DatagramTransport, DriverOptions, LogStreams, SendTransport, Transport};
 use crate::wr::{
     Address, CompareSwap, FetchAdd, HeldAddress, Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     ReadPayload, Send, SendPayload, SendWithImm, To,
@@ -73,7 +73,7 @@ impl SendTransport for Dc {
     unsafe fn create(
         context: *mut ibv_context,
         attr: &mut ibv_qp_init_attr_ex,
-        _: Option<LogStreams>,
+        _: DriverOptions,
     ) -> *mut ibv_qp {
         // SAFETY: guaranteed by the caller.
         unsafe { create(context, attr, None) }

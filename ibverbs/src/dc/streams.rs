@@ -17,7 +17,7 @@ use crate::pd::ProtectionDomain;
 use crate::qp::{Parts, QpOptions, QpState, QueuePair, RcPath};
 use crate::raw::AsRaw;
 use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, LogStreams, SendTransport, Transport};
+use crate::transport::{DatagramTransport, DriverOptions, LogStreams, SendTransport, Transport};
 use crate::wr::{
     Address, CompareSwap, FetchAdd, HeldAddress, Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     ReadPayload, Send, SendPayload, SendWithImm, To,
@@ -79,7 +79,7 @@ impl SendTransport for DcStreams {
     unsafe fn create(
         context: *mut ibv_context,
         attr: &mut ibv_qp_init_attr_ex,
-        streams: Option<LogStreams>,
+        driver: DriverOptions,
     ) -> *mut ibv_qp {
         // libmlx5 takes the requests after the one that completed last for those in flight. If an
         // old request completes last, these are too many, and it would refuse posts although the
@@ -89,7 +89,7 @@ impl SendTransport for DcStreams {
         // in flight whose entry libmlx5 writes again, because it frees its slots in order.
         attr.cap.max_send_wr = attr.cap.max_send_wr.saturating_mul(2);
         // SAFETY: guaranteed by the caller.
-        let qp = unsafe { initiator::create(context, attr, streams) };
+        let qp = unsafe { initiator::create(context, attr, driver.streams) };
         attr.cap.max_send_wr /= 2;
         qp
     }

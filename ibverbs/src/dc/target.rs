@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{
-    IBV_QP_INIT_ATTR_PD, MLX5DV_DCTYPE_DCT, MLX5DV_QP_INIT_ATTR_MASK_DC, ibv_destroy_qp, ibv_qp,
+    IBV_QP_INIT_ATTR_PD, MLX5DV_DCTYPE_DCT, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
+    MLX5DV_QP_INIT_ATTR_MASK_DC, MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, ibv_destroy_qp, ibv_qp,
     ibv_qp_init_attr_ex, mlx5dv_create_qp, mlx5dv_qp_init_attr,
 };
 
@@ -94,6 +95,10 @@ impl ProtectionDomain {
             streams: None,
         }
         .check()?;
+        if srq.shared().has_device_addresses() {
+            self.context()
+                .check_device_addresses("mlx5dv_create_qp", false)?;
+        }
         let id = QueueId::next()?;
         let mut attr = ibv_qp_init_attr_ex {
             qp_context: id.as_context(),
@@ -106,7 +111,10 @@ impl ProtectionDomain {
             ..Default::default()
         };
         let mut driver = mlx5dv_qp_init_attr {
-            comp_mask: MLX5DV_QP_INIT_ATTR_MASK_DC.into(),
+            comp_mask: (MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS)
+                .into(),
+            // See `Avoided::SCATTER_TO_CQE`.
+            create_flags: MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
             ..Default::default()
         };
         driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;

@@ -4,16 +4,16 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 use rdma_sys::{ibv_close_device, ibv_context, ibv_open_device};
 
 use super::list::Device;
-use super::properties::{DeviceProperties, LeftCompletions};
+use super::properties::{Avoided, DeviceProperties, LeftCompletions};
 use super::provider;
 use super::qp_numbers::{LeftNumbers, QpNumbers};
 use crate::convert::non_null;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::forked::{self, Object};
 use crate::raw::AsRaw;
 
@@ -40,6 +40,7 @@ struct Inner {
     soft_roce: OnceLock<bool>,
     max_read_sge: OnceLock<u32>,
     numbers: QpNumbers,
+    queries: Mutex<()>,
 }
 
 // SAFETY: an ibv_context may be used from several threads at the same time (ibv_open_device(3):
@@ -99,6 +100,7 @@ impl Context {
             soft_roce: OnceLock::new(),
             max_read_sge: OnceLock::new(),
             numbers: QpNumbers::default(),
+            queries: Mutex::default(),
         })))
     }
 
@@ -117,6 +119,12 @@ impl Context {
                 // Some drivers report no limit. The provider then refuses what it does not have.
                 _ => u32::MAX,
             })
+    }
+
+    /// Returns `true` if the library does not do this with the provider of the device.
+    #[inline]
+    pub(crate) fn avoids(&self, what: Avoided) -> bool {
+        self.0.properties.avoids(what)
     }
 
     pub(crate) fn properties(&self) -> DeviceProperties {
@@ -145,6 +153,37 @@ impl Context {
     pub(crate) fn lock_numbers(&self) -> Option<RwLockWriteGuard<'_, LeftNumbers>> {
         let take_turns = self.0.properties.numbers_take_turns();
         take_turns.then(|| self.0.numbers.write())
+    }
+
+    /// Checks that the provider can be kept from copying to addresses that this process does not
+    /// have.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`].
+    pub(crate) fn check_device_addresses(
+        &self,
+        verb: &'static str,
+        sends_raw_packets: bool,
+    ) -> Result<()> {
+        let avoided = self.0.properties.avoided;
+        let copied = if avoided.contains(Avoided::DEVICE_ADDRESSES) {
+            "messages"
+        } else if sends_raw_packets && avoided.contains(Avoided::RAW_DEVICE_ADDRESSES) {
+            "headers of raw packets"
+        } else {
+            return Ok(());
+        };
+        let what = format!(
+            "device addresses on {}: its provider copies {copied} with the processor",
+            self.device_name()
+        );
+        Err(Error::new(ErrorKind::Unsupported, verb, what).with_help("use memory of the host"))
+    }
+
+    /// Excludes other queries of queue pairs.
+    pub(crate) fn lock_queries(&self) -> MutexGuard<'_, ()> {
+        let locked = self.0.queries.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns `true` for Soft-RoCE, for which some calls need a workaround (ci/DRIVERS.md). The

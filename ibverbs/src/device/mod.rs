@@ -25,5 +25,5 @@ pub use self::caps::{
 pub use self::context::Context;
 pub(crate) use self::list::not_found;
 pub use self::list::{Device, NodeType, TransportType};
-pub(crate) use self::properties::LeftCompletions;
+pub(crate) use self::properties::{Avoided, LeftCompletions};
 pub(crate) use self::qp_numbers::LeftNumbers;

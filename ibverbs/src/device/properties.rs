@@ -4,6 +4,8 @@
 //! ci/DRIVERS.md. A provider without a row has none, and gets the rules of [`STRICTEST`], which are
 //! sound for every provider of rdma-core 65.
 
+use bitflags::bitflags;
+
 use super::list::TransportType;
 
 /// Guarantees of a device about its requests and the memory they use.
@@ -28,10 +30,6 @@ pub(crate) struct DeviceProperties {
     /// Soft-iWARP lets TCP transmit large READ responses directly from the pages. TCP holds
     /// references to the pages, so they are not used for other memory before it is done.
     pub(crate) finishes_read_responses: bool,
-    /// A receive request without memory completes.
-    ///
-    /// The provider of EFA keeps such a request from the adapter.
-    pub(crate) completes_empty_receives: bool,
     /// The device does not access the memory of a request after its completion, also if that is a
     /// failure.
     ///
@@ -40,14 +38,42 @@ pub(crate) struct DeviceProperties {
     pub(crate) stops_before_failures: bool,
     /// Completions of queue pairs that were destroyed.
     pub(crate) left_completions: LeftCompletions,
-    /// Completions of a shared receive queue can be polled after their queue pair was destroyed.
-    ///
-    /// The provider of irdma follows the address of the queue pair, which it has freed.
-    pub(crate) shares_receives: bool,
-    /// The provider copies inline data before a post returns.
-    ///
-    /// The providers of mana and vmw_pvrdma ignore the flag, and pass the address on.
-    pub(crate) copies_inline: bool,
+    /// What is not done with the provider.
+    pub(crate) avoided: Avoided,
+}
+
+bitflags! {
+    /// What the library does not do with a provider, because the provider's code makes it unsafe:
+    /// it copies to or from addresses with the processor, follows freed memory, or writes outside of
+    /// its own. The evidence is in ci/DRIVERS.md, "What is avoided".
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Avoided: u32 {
+        /// Shared receive queues.
+        const SHARED_RECEIVES = 1;
+        /// Inline data.
+        const INLINE = 1 << 1;
+        /// Inline data of datagrams.
+        const INLINE_UD = 1 << 2;
+        /// Inline data of extended reliable connections.
+        const INLINE_XRC = 1 << 3;
+        /// Receives without memory.
+        const EMPTY_RECEIVES = 1 << 4;
+        /// Posting with `ibv_wr_*` where `ibv_post_send` exists.
+        const EXTENDED_SENDS = 1 << 5;
+        /// Changing the depth of completion queues.
+        const CQ_RESIZE = 1 << 6;
+        /// Letting the provider see asynchronous events.
+        const EVENTS = 1 << 7;
+        /// Copies from and to device memory.
+        const DM_COPIES = 1 << 8;
+        /// Requests with addresses that this process does not have.
+        const DEVICE_ADDRESSES = 1 << 9;
+        /// Raw packets at such addresses.
+        const RAW_DEVICE_ADDRESSES = 1 << 10;
+        /// Letting libmlx5 copy short messages to the addresses of a queue pair with such addresses,
+        /// or of a shared receive queue ("scatter to CQE").
+        const SCATTER_TO_CQE = 1 << 11;
+    }
 }
 
 /// The completions of a queue pair that were not polled when it is destroyed.
@@ -71,7 +97,6 @@ pub(crate) enum LeftCompletions {
 
 /// A row of the table: the properties that are granted to a provider.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "independent properties")]
 struct Provider {
     /// The name of the library, without `lib` and version.
     name: &'static str,
@@ -82,10 +107,7 @@ struct Provider {
     stops_before_failures: bool,
     /// See [`DeviceProperties::left_completions`].
     left_completions: LeftCompletions,
-    /// See [`DeviceProperties::shares_receives`].
-    shares_receives: bool,
-    /// See [`DeviceProperties::copies_inline`].
-    copies_inline: bool,
+    avoided: Avoided,
 }
 
 use LeftCompletions::{Dangerous, Found, Harmless, RemovedLate};
@@ -93,45 +115,42 @@ use LeftCompletions::{Dangerous, Found, Harmless, RemovedLate};
 /// The providers of rdma-core 65. A test compares the rows with the table in ci/DRIVERS.md.
 #[rustfmt::skip]
 const PROVIDERS: [Provider; 18] = [
-    row("bnxt_re",    true,  false, Harmless,    true,  true),
-    row("cxgb4",      false, false, Dangerous,   false, true),
-    row("efa",        false, true,  Found,       true,  true),
-    row("erdma",      false, true,  Dangerous,   false, true),
-    row("hfi1verbs",  true,  false, Harmless,    true,  false),
-    row("hns",        true,  true,  RemovedLate, true,  true),
-    row("ionic",      true,  false, RemovedLate, true,  true),
-    row("ipathverbs", true,  false, Harmless,    true,  false),
-    row("irdma",      true,  false, Harmless,    false, true),
-    row("mana",       true,  false, Dangerous,   false, false),
-    row("mlx4",       true,  true,  Harmless,    true,  true),
-    row("mlx5",       true,  true,  Harmless,    true,  true),
-    row("mthca",      true,  true,  Harmless,    true,  true),
-    row("ocrdma",     true,  false, Harmless,    true,  true),
-    row("qedr",       true,  true,  Dangerous,   false, true),
-    row("rxe",        true,  true,  Harmless,    true,  true),
-    row("siw",        false, true,  Harmless,    true,  true),
-    row("vmw_pvrdma", true,  false, Harmless,    true,  false),
+    row("bnxt_re",    true,  false, Harmless,    Avoided::EXTENDED_SENDS.union(Avoided::CQ_RESIZE).union(Avoided::EVENTS)),
+    row("cxgb4",      false, false, Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE)),
+    row("efa",        false, true,  Found,       Avoided::EMPTY_RECEIVES),
+    row("erdma",      false, true,  Dangerous,   Avoided::SHARED_RECEIVES),
+    row("hfi1verbs",  true,  false, Harmless,    Avoided::INLINE),
+    row("hns",        true,  true,  RemovedLate, Avoided::DEVICE_ADDRESSES),
+    row("ionic",      true,  false, RemovedLate, Avoided::empty()),
+    row("ipathverbs", true,  false, Harmless,    Avoided::INLINE),
+    row("irdma",      true,  false, Harmless,    Avoided::SHARED_RECEIVES.union(Avoided::EMPTY_RECEIVES)),
+    row("mana",       true,  false, Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE).union(Avoided::DM_COPIES)),
+    row("mlx4",       true,  true,  Harmless,    Avoided::RAW_DEVICE_ADDRESSES),
+    row("mlx5",       true,  true,  Harmless,    Avoided::RAW_DEVICE_ADDRESSES.union(Avoided::SCATTER_TO_CQE)),
+    row("mthca",      true,  true,  Harmless,    Avoided::empty()),
+    row("ocrdma",     true,  false, Harmless,    Avoided::INLINE_UD),
+    row("qedr",       true,  true,  Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE_XRC)),
+    row("rxe",        true,  true,  Harmless,    Avoided::empty()),
+    row("siw",        false, true,  Harmless,    Avoided::empty()),
+    row("vmw_pvrdma", true,  false, Harmless,    Avoided::INLINE),
 ];
 
 /// The properties of a provider that has no row.
-const STRICTEST: Provider = row("", false, false, Dangerous, false, false);
+const STRICTEST: Provider = row("", false, false, Dangerous, Avoided::all());
 
-#[allow(clippy::fn_params_excessive_bools, reason = "the columns of a table")]
 const fn row(
     name: &'static str,
     follows_ibta: bool,
     stops_before_failures: bool,
     left_completions: LeftCompletions,
-    shares_receives: bool,
-    copies_inline: bool,
+    avoided: Avoided,
 ) -> Provider {
     Provider {
         name,
         follows_ibta,
         stops_before_failures,
         left_completions,
-        shares_receives,
-        copies_inline,
+        avoided,
     }
 }
 
@@ -149,12 +168,14 @@ impl DeviceProperties {
                 || row.name == "siw" && transport == TransportType::IWARP,
             // The driver of EFA waits for the adapter when memory is deregistered.
             finishes_read_responses: follows_ibta || is_efa,
-            completes_empty_receives: !is_efa,
             stops_before_failures: row.stops_before_failures,
             left_completions: row.left_completions,
-            shares_receives: row.shares_receives,
-            copies_inline: row.copies_inline,
+            avoided: row.avoided,
         }
+    }
+
+    pub(crate) fn avoids(self, what: Avoided) -> bool {
+        self.avoided.intersects(what)
     }
 
     /// Returns `true` if queue pairs are not created while one is destroyed.
@@ -183,24 +204,17 @@ mod tests {
                 Found => "**found**",
                 Dangerous => "**dangerous**",
             };
-            let line = format!(
-                "| {} | {} | {} | {left} | {} |",
-                row.name,
-                yes(row.follows_ibta),
-                yes(row.stops_before_failures),
-                yes(row.shares_receives)
-            );
-            assert!(
-                rows.iter().any(|text| text.starts_with(&line)),
-                "ci/DRIVERS.md has no line {line}"
-            );
-            let copied = format!("| {} | copied: ", row.name);
-            assert_eq!(
-                rows.iter().any(|text| text.starts_with(&copied)),
-                row.copies_inline,
-                "{}",
-                row.name
-            );
+            let (ibta, stops) = (yes(row.follows_ibta), yes(row.stops_before_failures));
+            let name = row.name;
+            let properties = format!("| {name} | {ibta} | {stops} | {left} | ");
+            let avoided: Vec<&str> = row.avoided.iter_names().map(|(flag, _)| flag).collect();
+            let avoided = format!("| {name} | {} | ", avoided.join(", "));
+            for line in [properties, avoided] {
+                assert!(
+                    rows.iter().any(|text| text.starts_with(&line)),
+                    "ci/DRIVERS.md has no line {line}"
+                );
+            }
         }
     }
 
@@ -209,8 +223,8 @@ mod tests {
         for provider in [None, Some("usnic_verbs"), Some("")] {
             let properties = DeviceProperties::of(provider, TransportType::IB);
             assert_eq!(properties.left_completions, Dangerous);
-            assert!(!properties.stops_before_failures && !properties.shares_receives);
-            assert!(!properties.copies_inline);
+            assert!(!properties.stops_before_failures);
+            assert_eq!(properties.avoided, Avoided::all());
             assert!(!properties.finishes_in_order && !properties.frees_unsignaled);
             assert!(!properties.finishes_read_responses);
         }

@@ -11,7 +11,9 @@ use rdma_sys::{
 
 use super::query::{EfaCaps, query, size_of_struct};
 use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, DuplexTransport, LogStreams, SendTransport, Transport};
+use crate::transport::{
+    DatagramTransport, DriverOptions, DuplexTransport, SendTransport, Transport,
+};
 use crate::wr::{
     Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm, ReadPayload, Send, SendPayload, SendWithImm,
     To,
@@ -77,7 +79,7 @@ impl SendTransport for Srd {
     unsafe fn create(
         context: *mut ibv_context,
         attr: &mut ibv_qp_init_attr_ex,
-        _: Option<LogStreams>,
+        _: DriverOptions,
     ) -> *mut ibv_qp {
         let mut driver = efadv_qp_init_attr {
             driver_qp_type: EFADV_QP_DRIVER_TYPE_SRD,

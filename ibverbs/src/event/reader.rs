@@ -2,13 +2,14 @@
 
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr;
 use std::time::Duration;
 
 use rdma_sys::{ibv_ack_async_event, ibv_async_event, ibv_get_async_event};
 
-use super::types::AsyncEvent;
-use crate::device::Context;
+use super::types::{AsyncEvent, EventType};
+use crate::device::{Avoided, Context};
 use crate::error::{Errno, Result, call_failed};
 use crate::fd;
 use crate::raw::AsRaw;
@@ -81,9 +82,13 @@ impl AsyncEvents {
     /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
     pub fn try_get(&self) -> Result<Option<AsyncEvent>> {
         let mut raw = ibv_async_event::default();
-        // SAFETY: the context is open and the structure is writable. Several threads may read
-        // events; each event is returned to one of them.
-        let returned = unsafe { ibv_get_async_event(self.context.as_raw(), &raw mut raw) };
+        let returned = if self.context.avoids(Avoided::EVENTS) {
+            read_event(self.as_fd(), &mut raw)
+        } else {
+            // SAFETY: the context is open and the structure is writable. Several threads may read
+            // events; each event is returned to one of them.
+            unsafe { ibv_get_async_event(self.context.as_raw(), &raw mut raw) }
+        };
         if returned != 0 {
             let errno = Errno::last();
             return match errno.0 {
@@ -125,5 +130,84 @@ impl AsFd for AsyncEvents {
         // SAFETY: the descriptor is open as long as the context, which the borrow ensures. It is
         // never -1: creating an AsyncEvents sets flags on it, which would have failed.
         unsafe { BorrowedFd::borrow_raw((*self.context.as_raw()).async_fd) }
+    }
+}
+
+/// An event, as the kernel writes it (`struct ib_uverbs_async_event_desc`).
+#[repr(C)]
+#[derive(Default)]
+struct Record {
+    element: u64,
+    event_type: u32,
+    reserved: u32,
+}
+
+/// Does what `ibv_get_async_event` does (libibverbs/device.c), except that the provider does not see
+/// the event. Returns -1 and sets `errno` on failure.
+fn read_event(fd: BorrowedFd<'_>, event: &mut ibv_async_event) -> i32 {
+    let mut record = Record::default();
+    let size = size_of_val(&record);
+    // SAFETY: the structure is writable, and any bytes are a value of it.
+    let len = unsafe { libc::read(fd.as_raw_fd(), (&raw mut record).cast(), size) };
+    if usize::try_from(len) != Ok(size) {
+        return -1;
+    }
+    event.event_type = record.event_type;
+    if EventType(record.event_type).has_object() {
+        // The address that libibverbs gave the kernel when it created the object. All members of
+        // the union but the port number are addresses.
+        let object = usize::try_from(record.element).unwrap_or(0);
+        event.element.qp = ptr::with_exposed_provenance_mut(object);
+    } else {
+        event.element.port_num = i32::try_from(record.element).unwrap_or(i32::MAX);
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::FromRawFd;
+
+    use super::*;
+    use crate::event::EventType;
+
+    #[test]
+    fn records_of_the_kernel_are_read_like_libibverbs_does() {
+        let mut ends = [0; 2];
+        // SAFETY: the array has two descriptors, each of which has one owner.
+        let (from, mut to) = unsafe {
+            assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK), 0);
+            (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
+        };
+        let mut read = |event_type: EventType, element: u64| {
+            let mut bytes = element.to_ne_bytes().to_vec();
+            bytes.extend([event_type.0.to_ne_bytes(), [0; 4]].concat());
+            to.write_all(&bytes).expect("room in the pipe");
+            let mut event = ibv_async_event::default();
+            assert_eq!(read_event(from.as_fd(), &mut event), 0);
+            assert_eq!(event.event_type, event_type.0);
+            event.element
+        };
+        // SAFETY: the member is the one that was written.
+        unsafe {
+            for number in 0..=20 {
+                let event_type = EventType(number);
+                let element = read(event_type, 2);
+                if event_type.has_object() {
+                    assert_eq!(element.srq.addr(), 2, "{event_type}");
+                } else {
+                    assert_eq!(element.port_num, 2, "{event_type}");
+                }
+            }
+            assert_eq!(read(EventType(4711), 77).port_num, 77);
+        }
+        assert!(EventType::SRQ_ERR.has_object() && !EventType::PORT_ERR.has_object());
+        assert_eq!(
+            read_event(from.as_fd(), &mut ibv_async_event::default()),
+            -1
+        );
+        assert_eq!(Errno::last().0, libc::EAGAIN);
     }
 }

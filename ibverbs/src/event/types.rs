@@ -148,6 +148,25 @@ pub struct AsyncEvent {
     pub source: EventSource,
 }
 
+impl EventType {
+    /// Returns `true` if the event is about an object, whose address it has, and not about the
+    /// device or a port.
+    pub(super) fn has_object(self) -> bool {
+        let port_or_device = [
+            Self::DEVICE_FATAL,
+            Self::DEVICE_SPEED_CHANGE,
+            Self::PORT_ACTIVE,
+            Self::PORT_ERR,
+            Self::LID_CHANGE,
+            Self::PKEY_CHANGE,
+            Self::SM_CHANGE,
+            Self::CLIENT_REREGISTER,
+            Self::GID_CHANGE,
+        ];
+        self.name().is_some() && !port_or_device.contains(&self)
+    }
+}
+
 impl AsyncEvent {
     /// Copies the identity of the affected object.
     ///

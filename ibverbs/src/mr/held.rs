@@ -269,6 +269,11 @@ pub trait Hold: private::Sealed + Sized + 'static {
     fn may_be_read_late(&self) -> bool {
         false
     }
+    /// Returns `true` if this process has the memory at the address of its entry.
+    #[doc(hidden)]
+    fn has_process_address(&self) -> bool {
+        true
+    }
 }
 
 impl Hold for Frozen {
@@ -317,6 +322,10 @@ impl Hold for SharedRegion {
     fn share(&self) -> HeldMemory {
         HeldMemory::Shared(self.clone())
     }
+
+    fn has_process_address(&self) -> bool {
+        !self.region().is_zero_based()
+    }
 }
 
 impl Hold for DeviceRegion {
@@ -332,5 +341,9 @@ impl Hold for DeviceRegion {
 
     fn share(&self) -> HeldMemory {
         HeldMemory::Device(self.clone())
+    }
+
+    fn has_process_address(&self) -> bool {
+        false
     }
 }

@@ -42,11 +42,11 @@ impl SharedRegion {
                 "it is larger than a buffer can be",
             ));
         }
-        if self.access().intersects(AccessFlags::REMOTE) && self.pd().queue_pairs() > 0 {
-            let reason = format!(
-                "{} queue pairs of its protection domain exist",
-                self.pd().queue_pairs()
-            );
+        let pd = self.pd().clone();
+        // Locked until peers have no access, so that no queue pair gives them access meanwhile.
+        let queue_pairs = pd.queue_pairs();
+        if self.access().intersects(AccessFlags::REMOTE) && *queue_pairs > 0 {
+            let reason = format!("{queue_pairs} queue pairs of its protection domain exist");
             return Err(ReclaimError::new(self, ErrorKind::Mismatch, &reason));
         }
         if self.region().is_registered_again() {

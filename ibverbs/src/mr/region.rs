@@ -103,7 +103,7 @@ impl Region {
                 .with_help("such memory belongs to one device: register other memory"));
         }
         let all = RawAccess::from(access) | self.flags;
-        let zero_based = self.base() == 0;
+        let zero_based = self.is_zero_based();
         let (start, len, none) = (self.start(), self.len(), Extras::default());
         // SAFETY: `drop` frees the allocation after the last of its registrations has ended. There
         // are never references to the memory of a shared region.
@@ -155,6 +155,11 @@ impl Region {
     /// Returns the address of the first byte as used by requests and peers.
     pub(crate) fn base(&self) -> u64 {
         self.registration.base()
+    }
+
+    /// Returns `true` if requests and peers address the memory from 0.
+    pub(crate) fn is_zero_based(&self) -> bool {
+        self.base() == 0
     }
 
     pub(crate) fn access(&self) -> AccessFlags {

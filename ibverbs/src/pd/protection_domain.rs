@@ -4,8 +4,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{ibv_alloc_pd, ibv_dealloc_pd, ibv_pd};
 
@@ -35,7 +34,7 @@ struct Inner {
     raw: NonNull<ibv_pd>,
     context: Context,
     /// Number of queue pairs that exist in the domain.
-    queue_pairs: AtomicUsize,
+    queue_pairs: Mutex<usize>,
 }
 
 // SAFETY: a domain is a handle, and the libibverbs functions on it are thread-safe.
@@ -80,7 +79,7 @@ impl ProtectionDomain {
         Ok(Self(Arc::new(Inner {
             raw,
             context,
-            queue_pairs: AtomicUsize::new(0),
+            queue_pairs: Mutex::new(0),
         })))
     }
 
@@ -90,15 +89,16 @@ impl ProtectionDomain {
     }
 
     /// Returns the number of queue pairs in the domain, including those that could not be
-    /// destroyed.
-    pub(crate) fn queue_pairs(&self) -> usize {
-        self.0.queue_pairs.load(Ordering::Acquire)
+    /// destroyed. While the caller has it, no new one can be used.
+    pub(crate) fn queue_pairs(&self) -> MutexGuard<'_, usize> {
+        let locked = self.0.queue_pairs.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a queue pair of the domain until the returned value is dropped, after the queue pair
     /// was destroyed.
     pub(crate) fn attach_queue_pair(&self) -> AttachedQueuePair {
-        self.0.queue_pairs.fetch_add(1, Ordering::AcqRel);
+        *self.queue_pairs() += 1;
         AttachedQueuePair(self.clone())
     }
 
@@ -124,7 +124,7 @@ pub(crate) struct AttachedQueuePair(ProtectionDomain);
 
 impl Drop for AttachedQueuePair {
     fn drop(&mut self) {
-        self.0.0.queue_pairs.fetch_sub(1, Ordering::AcqRel);
+        *self.0.queue_pairs() -= 1;
     }
 }
 

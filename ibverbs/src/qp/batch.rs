@@ -15,13 +15,12 @@ use super::pair::QueuePair;
 use super::post::write_extended;
 use super::tables::Tables;
 use crate::error::Errno;
-use crate::raw::AsRaw;
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
 use crate::wr::{BatchError, Posted};
 use crate::wr::{Operation, SendRequest};
 use crate::wr::{PostError, Rejected};
-use crate::wr::{RecvBatch, RecvHandle};
+use crate::wr::{RecvBatch, RecvHandle, raw_or_null};
 
 const VERB: &str = "ibv_post_send";
 
@@ -115,7 +114,7 @@ impl<T: DuplexTransport> QueuePair<T> {
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let (raw, number, handle) = (self.raw, self.number, RecvHandle::Qp(self.as_raw()));
+        let (raw, number, handle) = (self.raw, self.number, RecvHandle::Qp(self.raw));
         let tables = &mut *self.tables;
         let explain = |verb, error| {
             let context = tables.owner.pd.context();
@@ -210,7 +209,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             },
             // SAFETY: the queue pair is alive and `&mut` keeps other threads away. `count` requests
             // were added, and their memory is in the table or held.
-            None => unsafe { self.qp.scratch.post_batch(self.qp.as_raw()) },
+            None => unsafe { self.qp.scratch.post_batch(raw_or_null(self.qp.raw)) },
         };
         let sends = &mut self.qp.tables.sends;
         let result = posted.into_result(VERB, count, || sends.pop());

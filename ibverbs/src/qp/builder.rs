@@ -13,6 +13,7 @@ use rdma_types::convert::non_null;
 
 use super::options::{QpCaps, QpOptions};
 use crate::cq::CompletionQueue;
+use crate::device::Avoided;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 use crate::forked::{self, Object};
 use crate::identity::QueueId;
@@ -20,7 +21,7 @@ use crate::in_flight::{CompletionOrder, Ring, check_memory};
 use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::srq::SharedReceiveQueue;
-use crate::transport::{LogStreams, SendTransport};
+use crate::transport::{DriverOptions, LogStreams, SendTransport, Transport};
 
 /// A new queue pair, as libibverbs returned it.
 pub(crate) struct CreatedQp {
@@ -116,6 +117,29 @@ impl Parts<'_> {
         Ok(())
     }
 
+    /// Returns what a function of the provider sets for the queue pair.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if it is to use addresses that this process does not have, and the
+    /// provider copies to them.
+    fn driver_options<T: SendTransport>(&self, options: QpOptions) -> Result<DriverOptions> {
+        let context = self.pd.context();
+        let receives = self
+            .srq
+            .is_some_and(|srq| srq.shared().has_device_addresses());
+        let device_addresses = options.device_addresses || receives;
+        if device_addresses {
+            let sends_raw_packets = T::TRANSPORT == Transport::RawPacket;
+            context.check_device_addresses("ibv_create_qp", sends_raw_packets)?;
+        }
+        Ok(DriverOptions {
+            streams: self.streams,
+            // libmlx5 frees the entry of a shared receive queue before it copies to its address.
+            scatter_to_cqe_off: (device_addresses || self.srq.is_some())
+                && context.avoids(Avoided::SCATTER_TO_CQE),
+        })
+    }
+
     /// Returns `true` if the queue pair has a receive queue of its own.
     fn receives(&self) -> bool {
         self.recv_cq.is_some() && self.srq.is_none()
@@ -148,9 +172,12 @@ pub(crate) fn create<T: SendTransport>(
     // entries: it takes the length of the first entry for each (fixed by rdma-core pull request
     // 1744). There, queue pairs with several entries use the classic verbs.
     let single_sge_only = pd.context().is_soft_roce()?;
-    let classic_only = options.classic_only || single_sge_only && options.max_send_sge > 1;
+    let classic_only = options.classic_only
+        || single_sge_only && options.max_send_sge > 1
+        || pd.context().avoids(Avoided::EXTENDED_SENDS) && T::CLASSIC;
     check_optional_ops::<T>(pd, options, classic_only)?;
-    let create = |options| create_any::<T>(parts, id, options, classic_only);
+    let driver = parts.driver_options::<T>(options)?;
+    let create = |options| create_any::<T>(parts, id, options, classic_only, driver);
     let mut created =
         create(options).map_err(|error| with_inline_limit(error, pd, options, create))?;
     if let Some(extended) = created.extended {
@@ -168,9 +195,10 @@ fn create_any<T: SendTransport>(
     id: QueueId,
     options: QpOptions,
     classic_only: bool,
+    driver: DriverOptions,
 ) -> Result<CreatedQp> {
     let classic = || {
-        let created = create_classic::<T>(parts, id, options);
+        let created = create_classic::<T>(parts, id, options, driver);
         created.map_err(|errno| refused("ibv_create_qp", errno, parts, options))
     };
     if classic_only && T::CLASSIC {
@@ -179,9 +207,9 @@ fn create_any<T: SendTransport>(
     let optional_ops = options.optional_ops.bits();
     // SAFETY: the context is alive.
     let extra_ops = unsafe { T::extra_ops(parts.pd.context().as_raw()) };
-    let mut created = create_extended::<T>(parts, id, options, extra_ops | optional_ops);
+    let mut created = create_extended::<T>(parts, id, options, extra_ops | optional_ops, driver);
     if created.is_err() && extra_ops != 0 {
-        created = create_extended::<T>(parts, id, options, optional_ops);
+        created = create_extended::<T>(parts, id, options, optional_ops, driver);
     }
     match created {
         // If the classic verb fails too, its error tells the reason.
@@ -267,32 +295,23 @@ fn create_extended<T: SendTransport>(
     id: QueueId,
     options: QpOptions,
     extra_ops: u64,
+    driver: DriverOptions,
 ) -> Result<CreatedQp, Errno> {
     let send_order = parts.send_order::<T>(true);
-    let mut attr = ibv_qp_init_attr_ex {
-        qp_context: id.as_context(),
-        send_cq: parts.send_cq.as_raw(),
-        recv_cq: parts.recv_cq(),
-        srq: parts.srq(),
-        cap: requested(parts, options),
-        qp_type: T::QP_TYPE.0,
-        sq_sig_all: i32::from(send_order == CompletionOrder::Any),
-        comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-        pd: parts.domain(),
-        send_ops_flags: T::SEND_OPS | extra_ops,
-        ..Default::default()
-    };
+    let mut attr = init_attr::<T>(parts, id, options, send_order);
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = T::SEND_OPS | extra_ops;
     let raw = non_null(|| {
         // SAFETY: domain and queues are alive and of this context; the attributes are valid during
         // the call.
-        unsafe { T::create(parts.pd.context().as_raw(), &mut attr, parts.streams) }
+        unsafe { T::create(parts.pd.context().as_raw(), &mut attr, driver) }
     })?;
     // SAFETY: the queue pair was just created with send operations.
     let extended = unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) };
     Ok(CreatedQp {
         raw,
         extended: NonNull::new(extended),
-        caps: granted(parts, &attr.cap),
+        caps: granted::<T>(parts, &attr.cap),
         extra_ops,
         send_order,
     })
@@ -302,29 +321,49 @@ fn create_classic<T: SendTransport>(
     parts: &Parts<'_>,
     id: QueueId,
     options: QpOptions,
+    driver: DriverOptions,
 ) -> Result<CreatedQp, Errno> {
     let send_order = parts.send_order::<T>(false);
-    let mut attr = ibv_qp_init_attr {
-        qp_context: id.as_context(),
-        send_cq: parts.send_cq.as_raw(),
-        recv_cq: parts.recv_cq(),
-        srq: parts.srq(),
-        cap: requested(parts, options),
-        qp_type: T::QP_TYPE.0,
-        sq_sig_all: i32::from(send_order == CompletionOrder::Any),
-    };
+    let mut attr = init_attr::<T>(parts, id, options, send_order);
     let raw = non_null(|| {
         // SAFETY: domain and queues are alive and of one context; the attributes are valid during
-        // the call.
-        unsafe { ibv_create_qp(parts.domain(), &raw mut attr) }
+        // the call. The extended structure begins with the fields of the other one.
+        unsafe {
+            if driver.scatter_to_cqe_off {
+                T::create(parts.pd.context().as_raw(), &mut attr, driver)
+            } else {
+                ibv_create_qp(parts.domain(), (&raw mut attr).cast::<ibv_qp_init_attr>())
+            }
+        }
     })?;
     Ok(CreatedQp {
         raw,
         extended: None,
-        caps: granted(parts, &attr.cap),
+        caps: granted::<T>(parts, &attr.cap),
         extra_ops: !T::OPTIONAL_OPS,
         send_order,
     })
+}
+
+/// Returns the attributes of both verbs.
+fn init_attr<T: SendTransport>(
+    parts: &Parts<'_>,
+    id: QueueId,
+    options: QpOptions,
+    send_order: CompletionOrder,
+) -> ibv_qp_init_attr_ex {
+    ibv_qp_init_attr_ex {
+        qp_context: id.as_context(),
+        send_cq: parts.send_cq.as_raw(),
+        recv_cq: parts.recv_cq(),
+        srq: parts.srq(),
+        cap: requested::<T>(parts, options),
+        qp_type: T::QP_TYPE.0,
+        sq_sig_all: i32::from(send_order == CompletionOrder::Any),
+        comp_mask: IBV_QP_INIT_ATTR_PD,
+        pd: parts.domain(),
+        ..Default::default()
+    }
 }
 
 fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
@@ -352,7 +391,7 @@ fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
 /// Returns the capacities to request. Each attempt needs a new structure, because providers
 /// overwrite it with the granted values. At least one scatter/gather entry is requested:
 /// Soft-RoCE's extended verbs write one without checking the capacity.
-fn requested(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
+fn requested<T: SendTransport>(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
     let receives = parts.receives();
     ibv_qp_cap {
         max_send_wr: options.max_send_wr,
@@ -363,24 +402,32 @@ fn requested(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
         } else {
             0
         },
-        max_inline_data: inline(parts, options.max_inline_data),
+        max_inline_data: inline::<T>(parts, options.max_inline_data),
     }
 }
 
 /// Returns the granted capacities. Providers leave any value in `max_recv_wr` of a queue pair
 /// without a receive queue.
-fn granted(parts: &Parts<'_>, cap: &ibv_qp_cap) -> QpCaps {
+fn granted<T: SendTransport>(parts: &Parts<'_>, cap: &ibv_qp_cap) -> QpCaps {
     QpCaps {
         max_send_wr: cap.max_send_wr,
         max_recv_wr: if parts.receives() { cap.max_recv_wr } else { 0 },
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
-        max_inline_data: inline(parts, cap.max_inline_data),
+        max_inline_data: inline::<T>(parts, cap.max_inline_data),
     }
 }
 
 /// Returns the length of inline data that the provider copies.
-fn inline(parts: &Parts<'_>, max: u32) -> u32 {
-    let is_copied = parts.pd.context().properties().copies_inline;
-    if is_copied { max } else { 0 }
+fn inline<T: SendTransport>(parts: &Parts<'_>, max: u32) -> u32 {
+    let avoided = match T::TRANSPORT {
+        Transport::Ud => Avoided::INLINE | Avoided::INLINE_UD,
+        Transport::XrcSend => Avoided::INLINE | Avoided::INLINE_XRC,
+        _ => Avoided::INLINE,
+    };
+    if parts.pd.context().avoids(avoided) {
+        0
+    } else {
+        max
+    }
 }

@@ -251,7 +251,7 @@ impl<T: SendTransport> QueuePair<T> {
     }
 
     fn create_once(parts: &Parts<'_>, options: QpOptions) -> Result<Self> {
-        let owner = Owner::new(parts.pd)?;
+        let owner = Owner::new(parts.pd, options.device_addresses)?;
         let created = builder::create::<T>(parts, owner.id, options)?;
         Ok(Self::new(&created, owner, parts, options.max_batch))
     }

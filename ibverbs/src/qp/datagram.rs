@@ -2,8 +2,6 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr::NonNull;
-
 use rdma_sys::{
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE, ibv_attach_mcast,
     ibv_detach_mcast, ibv_qp_attr,
@@ -17,7 +15,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gid::{self, Gid};
 use crate::numbers::{Psn, Qkey};
 use crate::port::Lid;
-use crate::raw::AsRaw;
 use crate::transport::{DatagramTransport, DuplexTransport, SendTransport, Ud};
 use crate::wr::{HeldAddress, OWN_DOMAIN};
 
@@ -90,15 +87,8 @@ impl<T: DatagramTransport> QueuePair<T> {
         if !addresses.handles.iter().any(|held| held.same(address)) {
             addresses.handles.push(address.clone());
         }
-        let Some(ah) = NonNull::new(address.as_raw()) else {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                "hold_address",
-                "a null address handle",
-            ));
-        };
         Ok(HeldAddress {
-            ah,
+            ah: address.raw(),
             queue: id,
             epoch: addresses.epoch,
         })

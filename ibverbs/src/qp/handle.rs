@@ -82,6 +82,9 @@ impl<'qp> QpHandle<'qp> {
     /// Queries the attributes in `mask`.
     pub(crate) fn query_raw(self, mask: u32) -> Result<ibv_qp_attr> {
         let raw = self.live("ibv_query_qp")?;
+        // `ibv_query_qp` stores the state in the queue pair (libibverbs/verbs.c), which threads can
+        // query at once.
+        let _queries = self.context.lock_queries();
         let mut attr = ibv_qp_attr::default();
         let mut init = ibv_qp_init_attr::default();
         // SAFETY: the queue pair is alive and both structures are valid for writing.

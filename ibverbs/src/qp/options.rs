@@ -68,6 +68,12 @@ pub struct QpOptions {
     /// Operations that the queue pair must have although few devices have them. Default:
     /// `OptionalOps::empty()`.
     pub optional_ops: OptionalOps,
+    /// `true` to [hold](crate::QueuePair::hold) memory whose addresses this process does not have:
+    /// a [`DeviceRegion`](crate::DeviceRegion), or a
+    /// [zero-based](crate::MemoryOptions::zero_based) region. On mlx5, this turns off "scatter to
+    /// CQE", with which libmlx5 copies short messages to these addresses. hns always copies, so it
+    /// does not support this. Default: `false`.
+    pub device_addresses: bool,
 }
 
 impl QpOptions {
@@ -82,6 +88,7 @@ impl QpOptions {
             max_batch: 32,
             classic_only: false,
             optional_ops: OptionalOps::empty(),
+            device_addresses: false,
         }
     }
 }
@@ -102,6 +109,7 @@ setters! {
         max_batch: u32,
         classic_only: bool,
         optional_ops: OptionalOps,
+        device_addresses: bool,
     }
 }
 

@@ -22,7 +22,6 @@ use crate::identity::QueueId;
 use crate::in_flight::Reclaimed;
 use crate::numbers::Qpn;
 use crate::pd::{ParentDomain, ProtectionDomain};
-use crate::raw::AsRaw;
 use crate::transport::SendTransport;
 use crate::wr::{Owner, SendScratch};
 
@@ -96,7 +95,7 @@ pub struct QueuePair<T: SendTransport> {
 // provider's queue is not bound to a thread, unless it is in a group, whose transport is not
 // `Send`.
 unsafe impl<T: SendTransport + Send> Send for QueuePair<T> {}
-// SAFETY: `&self` only reads numbers and calls `ibv_query_qp`, which is thread-safe.
+// SAFETY: `&self` only reads numbers and calls `ibv_query_qp`, which a lock excludes from itself.
 unsafe impl<T: SendTransport + Sync> Sync for QueuePair<T> {}
 
 impl<T: SendTransport> QueuePair<T> {
@@ -188,6 +187,19 @@ impl<T: SendTransport> QueuePair<T> {
     /// borrowed memory had not completed. Nothing can be posted to it anymore.
     pub fn is_destroyed(&self) -> bool {
         self.raw.is_none()
+    }
+
+    /// Returns the raw handle, for verbs that this crate does not wrap. What [`AsRaw`] says of its
+    /// use applies, but that trait is for objects that live as long as their owner, which a scope
+    /// can end for a queue pair.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Disconnected`] if a [scope](Self::scope) has destroyed the queue pair.
+    ///
+    /// [`AsRaw`]: crate::AsRaw
+    #[inline]
+    pub fn as_raw(&self) -> Result<NonNull<ibv_qp>> {
+        self.live("as_raw")
     }
 
     /// Returns the handle for a verb that is not on the data path.
@@ -284,7 +296,8 @@ impl<T: SendTransport> QueuePair<T> {
         let mut this = ManuallyDrop::new(self);
         this.forget_functions();
         // SAFETY: `this` is neither used nor dropped after this.
-        if unsafe { ibv_destroy_qp(this.as_raw()) } == 0 {
+        let destroyed = |raw: NonNull<ibv_qp>| unsafe { ibv_destroy_qp(raw.as_ptr()) } == 0;
+        if this.raw.is_none_or(destroyed) {
             // SAFETY: as above, and the queue pair is destroyed.
             unsafe {
                 ManuallyDrop::drop(&mut this.tables);
@@ -345,16 +358,6 @@ impl<T: SendTransport> Drop for QueuePair<T> {
             // SAFETY: `self.tables` is not used after this, and the device no longer accesses it.
             unsafe { ManuallyDrop::drop(&mut self.tables) }
         }
-    }
-}
-
-/// The handle is null after a [scope](QueuePair::scope) has destroyed the queue pair.
-impl<T: SendTransport> AsRaw for QueuePair<T> {
-    type Raw = ibv_qp;
-
-    #[inline]
-    fn as_raw(&self) -> *mut ibv_qp {
-        self.raw.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 }
 

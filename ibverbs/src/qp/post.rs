@@ -13,16 +13,18 @@ use super::pair::QueuePair;
 use super::tables::Tables;
 use crate::in_flight::Vacant;
 use crate::mw::BoundWindows;
-use crate::raw::AsRaw;
-use crate::transport::{DuplexTransport, SendTransport};
+use crate::transport::{DuplexTransport, SendTransport, Transport};
 use crate::wr::private::Payload;
 use crate::wr::{Gather, RecvPayload};
-use crate::wr::{Operation, RecvHandle, inline_flag, post_error};
+use crate::wr::{Operation, RecvHandle, inline_flag, post_error, raw_or_null};
 use crate::wr::{PostError, Rejected};
 use crate::wr::{RecvRequest, SendRequest};
 use crate::wr_id::WrId;
 
 const VERB: &str = "ibv_post_send";
+
+/// Length of an Ethernet header.
+const ETHERNET_HEADER: u32 = 14;
 
 impl<T: SendTransport> QueuePair<T> {
     /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves into the request, and the
@@ -73,7 +75,7 @@ impl<T: SendTransport> QueuePair<T> {
             return Err(Rejected::new(VERB, error, request.payload.into_returned()));
         };
         // The queue pair has a slot, so no scope has destroyed it.
-        let raw = self.raw.map_or(ptr::null_mut(), NonNull::as_ptr);
+        let raw = raw_or_null(self.raw);
         // SAFETY: the queue pair is alive and used by one thread. The memory of the payload was
         // checked above and stays valid: the table takes a buffer below, the owner holds other
         // memory, and the provider copies inline data.
@@ -128,6 +130,10 @@ impl<T: SendTransport> QueuePair<T> {
                 max: self.caps().max_send_sge,
             });
         }
+        // libmlx4 and libmlx5 read the header with the processor, whatever the length is.
+        if T::TRANSPORT == Transport::RawPacket && local.first_len() < ETHERNET_HEADER {
+            return Err(PostError::ShortPacket);
+        }
         if O::FETCHES && matches!(local, Gather::List { count: 2.., .. }) {
             let max = self.pd().context().max_read_sge();
             if local.count() > max as usize {
@@ -178,7 +184,7 @@ impl<T: DuplexTransport> QueuePair<T> {
         &mut self,
         request: RecvRequest<P>,
     ) -> Result<(), Rejected<P::Returned>> {
-        let handle = RecvHandle::Qp(self.as_raw());
+        let handle = RecvHandle::Qp(self.raw);
         let tables = &mut *self.tables;
         tables
             .recvs

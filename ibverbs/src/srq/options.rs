@@ -27,6 +27,10 @@ pub struct SrqOptions {
     pub max_sge: u32,
     /// Maximum number of receives in a batch. Default: `32`.
     pub max_batch: u32,
+    /// `true` to hold memory whose addresses this process does not have, like
+    /// [`QpOptions::device_addresses`](crate::QpOptions::device_addresses). It also has the effect
+    /// of that option on the queue pairs of the queue. Default: `false`.
+    pub device_addresses: bool,
 }
 
 impl Default for SrqOptions {
@@ -40,6 +44,7 @@ setters! {
         max_wr: u32,
         max_sge: u32,
         max_batch: u32,
+        device_addresses: bool,
     }
 }
 
@@ -50,6 +55,7 @@ impl SrqOptions {
             max_wr: 256,
             max_sge: 1,
             max_batch: 32,
+            device_addresses: false,
         }
     }
 

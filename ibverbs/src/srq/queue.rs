@@ -15,6 +15,7 @@ use super::members::Members;
 use super::options::{Basic, SrqOptions, SrqType};
 use crate::convert::non_null;
 use crate::cq::{Completion, CqInner, WcFields};
+use crate::device::Avoided;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
 use crate::in_flight::{ForeignCompletion, RecvSlab, Retired};
@@ -66,6 +67,8 @@ pub(crate) struct SrqInner {
     /// `Some` for a queue of an XRC domain.
     xrc: Option<XrcParts>,
     members: Members,
+    /// `true` if queue pairs on it must not copy (`SrqOptions::device_addresses`).
+    device_addresses: bool,
     /// Accessed only by the one `SharedReceiveQueue`, which is not `Clone`.
     receiving: UnsafeCell<ManuallyDrop<Receiving>>,
 }
@@ -98,6 +101,10 @@ impl SrqInner {
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {
         &self.pd
+    }
+
+    pub(crate) fn has_device_addresses(&self) -> bool {
+        self.device_addresses
     }
 
     pub(crate) fn members(&self) -> &Members {
@@ -153,7 +160,11 @@ impl ProtectionDomain {
         };
         options.check("ibv_create_srq", what)?;
         check_provider("ibv_create_srq", self)?;
-        let owner = Owner::new(self)?;
+        if options.device_addresses {
+            self.context()
+                .check_device_addresses("ibv_create_srq", false)?;
+        }
+        let owner = Owner::new(self, options.device_addresses)?;
         let attr = ibv_srq_attr {
             max_wr: options.max_wr,
             max_sge: options.max_sge,
@@ -179,7 +190,7 @@ impl ProtectionDomain {
 /// [`ErrorKind::Unsupported`] if the provider does not allow it, or is unknown.
 pub(crate) fn check_provider(verb: &'static str, pd: &ProtectionDomain) -> Result<()> {
     let context = pd.context();
-    if context.properties().shares_receives {
+    if !context.avoids(Avoided::SHARED_RECEIVES) {
         return Ok(());
     }
     let what = format!(
@@ -249,6 +260,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
                 pd,
                 xrc,
                 members: Members::default(),
+                device_addresses: options.device_addresses,
                 receiving,
             }),
             PhantomData,

@@ -79,7 +79,7 @@ pub use self::payload::{ReadPayload, RecvPayload, SendPayload};
 pub use self::posted::BatchError;
 pub(crate) use self::posted::{Posted, post_error};
 pub use self::receives::RecvBatch;
-pub(crate) use self::receives::{Receives, RecvHandle};
+pub(crate) use self::receives::{Receives, RecvHandle, raw_or_null};
 pub(crate) use self::rejected::refusal;
 pub use self::rejected::{PostError, Rejected};
 pub use self::request::{RecvRequest, SendRequest};

@@ -21,17 +21,22 @@ pub(crate) struct Owner {
     pub(crate) scope: QueueId,
     domain: DomainKey,
     pub(crate) pd: ProtectionDomain,
+    /// `true` if the provider copies nothing to or from the addresses of entries.
+    device_addresses: bool,
     holdings: Holdings,
 }
 
 impl Owner {
-    pub(crate) fn new(pd: &ProtectionDomain) -> Result<Self> {
+    /// `device_addresses` is `true` if the queue can hold memory whose addresses this process does
+    /// not have.
+    pub(crate) fn new(pd: &ProtectionDomain, device_addresses: bool) -> Result<Self> {
         let id = QueueId::next()?;
         Ok(Self {
             id,
             scope: id,
             domain: pd.key(),
             pd: pd.clone(),
+            device_addresses,
             holdings: Holdings::new(id),
         })
     }
@@ -46,6 +51,16 @@ impl Owner {
                 self.pd.context().device_name()
             );
             return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_help(OWN_DOMAIN));
+        }
+        if !self.device_addresses && !memory.has_process_address() {
+            let what = format!(
+                "memory on {} whose addresses this process does not have",
+                self.pd.context().device_name()
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, "hold", what).with_help(
+                "create the queue with `device_addresses` in QpOptions or SrqOptions, so that the \
+                 provider does not copy to them",
+            ));
         }
         let token = self
             .holdings

@@ -40,6 +40,19 @@ impl Gather<'_> {
         }
     }
 
+    /// Returns the length of the first entry.
+    #[allow(unsafe_code)]
+    pub(crate) fn first_len(&self) -> u32 {
+        match self {
+            Self::Empty | Self::List { count: 0, .. } => 0,
+            Self::One(sge) => sge.length,
+            Self::Whole(sge) => sge.length,
+            // SAFETY: the list has an entry, and is alive.
+            Self::List { sges, .. } => unsafe { (**sges).length },
+            Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        }
+    }
+
     /// Returns the number of scatter/gather entries.
     #[inline]
     pub(crate) fn count(&self) -> usize {

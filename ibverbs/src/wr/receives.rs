@@ -13,15 +13,22 @@ use super::posted::{BatchError, Posted, post_error};
 use super::rejected::{PostError, Rejected};
 use super::request::RecvRequest;
 use super::scratch::RecvScratch;
+use crate::device::Avoided;
 use crate::error::Error;
 use crate::in_flight::{AnyTable, Owned, Request, RequestTable, Vacant};
 
 /// The handle of the queue to which receives are posted.
 #[derive(Clone, Copy)]
 pub(crate) enum RecvHandle {
-    /// Null if a scope has destroyed the queue pair, which then has no slots.
-    Qp(*mut ibv_qp),
+    /// `None` if a scope has destroyed the queue pair, which then has no slots.
+    Qp(Option<NonNull<ibv_qp>>),
     Srq(NonNull<ibv_srq>),
+}
+
+/// Returns the handle for a post, which takes a slot before, so that it is not null.
+#[inline]
+pub(crate) fn raw_or_null(qp: Option<NonNull<ibv_qp>>) -> *mut ibv_qp {
+    qp.map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 
 impl RecvHandle {
@@ -34,7 +41,7 @@ impl RecvHandle {
 
     /// Returns the error for a queue with this number of slots, none of them free.
     fn no_slot(self, capacity: u32) -> PostError {
-        let is_destroyed = matches!(self, Self::Qp(qp) if qp.is_null());
+        let is_destroyed = matches!(self, Self::Qp(None));
         PostError::no_slot(is_destroyed, capacity)
     }
 
@@ -46,7 +53,7 @@ impl RecvHandle {
         // SAFETY: guaranteed by the caller.
         unsafe {
             match self {
-                Self::Qp(qp) => ibv_post_recv(qp, wr, bad),
+                Self::Qp(qp) => ibv_post_recv(raw_or_null(qp), wr, bad),
                 Self::Srq(srq) => ibv_post_srq_recv(srq.as_ptr(), wr, bad),
             }
         }
@@ -139,7 +146,7 @@ fn check<P: RecvPayload>(
             max: max_sge,
         }),
         Gather::Empty | Gather::List { count: 0, .. }
-            if !owner.pd.context().properties().completes_empty_receives =>
+            if owner.pd.context().avoids(Avoided::EMPTY_RECEIVES) =>
         {
             Err(PostError::EmptyReceive)
         }

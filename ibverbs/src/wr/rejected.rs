@@ -64,9 +64,13 @@ pub enum PostError {
         /// Limit of the queue, of the device for RDMA reads, or of atomics.
         max: u32,
     },
-    /// The receive has no memory, and the device would never complete it.
-    #[error("EFA never completes a receive without memory; post a buffer, which may stay empty")]
+    /// The receive has no memory. EFA would never complete it, and the provider of irdma would give
+    /// it the memory of an earlier one.
+    #[error("the provider has no receives without memory; post a buffer, which may stay empty")]
     EmptyReceive,
+    /// The first entry of a raw packet is shorter than the header that the provider reads there.
+    #[error("a raw packet begins with an Ethernet header of 14 bytes in its first entry")]
+    ShortPacket,
     /// The payload is longer than the remote memory. That also holds for a list of held memory into
     /// which the remote memory is read.
     #[error("{len} bytes do not fit into {remote} bytes of remote memory")]
@@ -160,6 +164,7 @@ impl PostError {
             Self::InlineTooLong { .. }
             | Self::NotRequested
             | Self::EmptyReceive
+            | Self::ShortPacket
             | Self::TooManyPieces { .. }
             | Self::BeyondRemote { .. }
             | Self::BeyondLocal { .. }

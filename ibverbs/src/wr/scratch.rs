@@ -316,24 +316,28 @@ fn next_entry<W: Link>(batch: &mut Vec<Entry<W>>, index: usize) -> *mut Entry<W>
 /// `sge` can be written.
 #[inline]
 unsafe fn write_sge(gather: Gather<'_>, sge: *mut ibv_sge) -> (*mut ibv_sge, i32) {
-    let entry = match gather {
-        Gather::Empty => return (sge, 0),
-        Gather::One(entry) => entry,
+    let (entry, count) = match gather {
+        // Providers read the first entry of an empty list too (ci/DRIVERS.md).
+        Gather::Empty | Gather::List { count: 0, .. } => (ibv_sge::default(), 0),
+        Gather::One(entry) => (entry, 1),
         Gather::Whole(entry) => return (ptr::from_ref(entry).cast_mut(), 1),
         // The checks before a post limit the count.
         Gather::List { sges, count, .. } => {
             return (sges.cast_mut(), i32::try_from(count).unwrap_or(i32::MAX));
         }
         // The checks before a post limit the length.
-        Gather::Inline(bytes) => ibv_sge {
-            addr: bytes.as_ptr().expose_provenance() as u64,
-            length: u32::try_from(bytes.len()).unwrap_or(0),
-            lkey: 0,
-        },
+        Gather::Inline(bytes) => {
+            let entry = ibv_sge {
+                addr: bytes.as_ptr().expose_provenance() as u64,
+                length: u32::try_from(bytes.len()).unwrap_or(0),
+                lkey: 0,
+            };
+            (entry, 1)
+        }
     };
     // SAFETY: guaranteed by the caller.
     unsafe { sge.write(entry) };
-    (sge, 1)
+    (sge, count)
 }
 
 /// Returns `IBV_SEND_INLINE` for inline data.

@@ -52,6 +52,9 @@ impl ProtectionDomain {
         };
         options.check(VERB, what)?;
         check_provider(VERB, self)?;
+        if options.device_addresses {
+            self.context().check_device_addresses(VERB, false)?;
+        }
         cq.check_not_lent(VERB)?;
         for other in [xrcd.context(), cq.inner().context()] {
             if other.as_raw() != context.as_raw() {
@@ -64,7 +67,7 @@ impl ProtectionDomain {
                 return Err(error.with_help("create them from the same Context"));
             }
         }
-        let owner = Owner::new(self)?;
+        let owner = Owner::new(self, options.device_addresses)?;
         let mut init = ibv_srq_init_attr_ex {
             srq_context: owner.id.as_context(),
             attr: ibv_srq_attr {

@@ -52,8 +52,13 @@ impl RawWindow {
         };
         // SAFETY: the queue pair is alive and used exclusively, and the request is valid during the
         // call.
-        let returned =
-            unsafe { ibv_post_send(qp.as_raw(), &raw mut wr, &mut std::ptr::null_mut()) };
+        let returned = unsafe {
+            ibv_post_send(
+                qp.as_raw().expect("alive").as_ptr(),
+                &raw mut wr,
+                &mut std::ptr::null_mut(),
+            )
+        };
         assert_eq!(
             returned, 0,
             "the device must reject the binding, not the post"

@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, FromRawFd};
 
-use crate::fixture::{PROFILES, Pair, buf_bytes, open};
-use fake_provider::Profile;
-use ibverbs::{AccessFlags, ErrorKind, WcStatus, wr};
+use crate::fixture::{PROFILES, Pair, buf_bytes, open, small};
+use fake_provider::{Fake, Profile};
+use ibverbs::{AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, SrqOptions, WcStatus, wr};
 
 const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -91,6 +91,63 @@ fn requests_and_peers_use_a_dma_buf() {
         assert_eq!(seen, "some BYTES RECEIVEDer device");
         drop((region, received));
         pair.finish();
+    }
+}
+
+/// libmlx5 accesses the bytes of the host as words.
+#[test]
+fn bytes_of_any_alignment_are_copied_to_and_from_device_memory() {
+    let pair = pair(Profile::RXE);
+    let memory = pair.context.alloc_dm(16, 3).expect("memory");
+    let words = *b"0123456789abcdef";
+    for start in 0..4 {
+        let (from, mut into) = (&words[start..start + 8], [0; 12]);
+        memory.write(4, from).expect("in bounds");
+        let into = &mut into[start..start + 8];
+        memory.read(4, into).expect("in bounds");
+        assert_eq!(into, from, "at {start}");
+    }
+    drop(memory);
+    pair.finish();
+}
+
+/// A provider that copies to the address of an entry would copy to any memory of the process.
+#[test]
+fn addresses_of_a_device_need_a_queue_that_was_created_for_them() {
+    let fake = Fake::new(Profile {
+        more_verbs: true,
+        ..Profile::RXE
+    });
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("domain");
+    let cq = context.create_cq(CqOptions::new().depth(15)).expect("cq");
+    let memory = context.alloc_dm(64, 0).expect("memory");
+    let device = pd.reg_dm(&memory, 0, 64, REMOTE_RW).expect("region");
+    let zero_based = MemoryOptions::new().zero_based(true);
+    let zero_based = pd.shared_with(64, REMOTE_RW, zero_based).expect("region");
+    let shared = pd.shared(64, REMOTE_RW).expect("region");
+    for allowed in [false, true] {
+        let options = small().device_addresses(allowed);
+        let mut qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("qp");
+        let options = SrqOptions::new().device_addresses(allowed);
+        let mut srq = pd.create_srq(options).expect("srq");
+        let mut errors = vec![
+            qp.hold(&device).err(),
+            qp.hold(&zero_based).err(),
+            srq.hold(&device).err(),
+            srq.hold(&zero_based).err(),
+        ];
+        assert!(errors.iter().all(|error| error.is_none() == allowed));
+        for error in errors.drain(..).flatten() {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(
+                error
+                    .help()
+                    .is_some_and(|help| help.contains("device_addresses"))
+            );
+        }
+        qp.hold(&shared).expect("an address of this process");
+        srq.hold(&shared).expect("an address of this process");
     }
 }
 

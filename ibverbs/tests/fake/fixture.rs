@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fake_provider::{Fake, NotReady, Profile, SendOrder, Transport};
+use fake_provider::{Fake, NotReady, Profile, Provider, SendOrder, Transport};
 use ibverbs::{
     AccessFlags, Buf, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Device,
     GidIndex, Pool, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
@@ -108,9 +108,12 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         let cq = context
             .create_cq(CqOptions::new().depth(63))
             .expect("completion queue");
-        let mut a = pd.create_qp::<T>(&cq, &cq, small()).expect("a");
-        let mut b = pd.create_qp::<T>(&cq, &cq, small()).expect("b");
-        assert_eq!(a.is_extended(), profile.extended_qp);
+        // Only devices with more verbs have memory of their own.
+        let options = small().device_addresses(profile.more_verbs);
+        let mut a = pd.create_qp::<T>(&cq, &cq, options).expect("a");
+        let mut b = pd.create_qp::<T>(&cq, &cq, options).expect("b");
+        let avoided = matches!(profile.provider, Provider::BnxtRe | Provider::Unknown);
+        assert_eq!(a.is_extended(), profile.extended_qp && !avoided);
         connect(&mut a, &mut b);
         let pool = pd.pool(16, 64).expect("pool");
         Self {

@@ -3,11 +3,13 @@
 use crate::fixture::{PROFILES, buf_bytes, open, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
-    CompletionQueue, CqOptions, ErrorKind, Pool, QueuePair, RawPacket, Rc,
+    CompletionQueue, CqOptions, ErrorKind, Frozen, Pool, PostError, QueuePair, RawPacket, Rc,
     flow::{FlowRule, FlowSpec},
     wr,
 };
 
+/// Length of an Ethernet header.
+const HEADER: usize = 14;
 const MAC_0: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const MAC_1: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
@@ -60,9 +62,9 @@ impl Setup {
     /// Sends a frame with destination address `to`.
     fn send(&mut self, to: [u8; 6], text: &[u8]) {
         let mut frame = self.pool.take().expect("a free buffer");
-        frame.set_len(6 + text.len());
+        frame.set_len(HEADER + text.len());
         frame[..6].copy_from_slice(&to);
-        frame[6..].copy_from_slice(text);
+        frame[HEADER..].copy_from_slice(text);
         self.sender.post_send(wr::send(frame)).expect("send");
     }
 
@@ -77,7 +79,7 @@ impl Setup {
             {
                 Some(index) => {
                     let retired = self.receivers[index].retire(completion).expect("in flight");
-                    all.push((index, buf_bytes(retired)[6..].to_vec()));
+                    all.push((index, buf_bytes(retired)[HEADER..].to_vec()));
                 }
                 None => self
                     .sender
@@ -121,6 +123,31 @@ fn flow_rules_steer_frames_and_others_are_dropped() {
             setup.received(),
             [(1, b"two".to_vec()), (0, b"one".to_vec())]
         );
+        setup.finish();
+    }
+}
+
+/// libmlx4 and libmlx5 read the header with the processor.
+#[test]
+fn a_raw_packet_has_a_header_in_its_first_entry() {
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
+        let sender = &mut setup.sender;
+        let mut short = setup.pool.take().expect("a free buffer");
+        short.set_len(HEADER - 1);
+        let rejected = sender.post_send(wr::send(short)).expect_err("too short");
+        assert_eq!(rejected.error(), PostError::ShortPacket);
+        assert!(rejected.into_payload().is_some());
+        let empty = sender.post_send(wr::send(wr::Empty)).expect_err("empty");
+        assert_eq!(empty.error(), PostError::ShortPacket);
+        let inline = sender.post_send(wr::send(wr::Inline(&[0; HEADER - 1])));
+        assert_eq!(inline.expect_err("short").error(), PostError::ShortPacket);
+        let none = sender.hold_list::<Frozen>(&[]).expect("an empty list");
+        let rejected = sender.post_send(wr::send(none)).expect_err("empty");
+        assert_eq!(rejected.error(), PostError::ShortPacket);
+        let inline = sender.post_send(wr::send(wr::Inline(&[0; HEADER])));
+        inline.expect("a header is enough");
+        assert_eq!(setup.received().len(), 0);
         setup.finish();
     }
 }

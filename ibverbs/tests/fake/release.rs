@@ -240,7 +240,7 @@ fn a_shared_receive_queue_releases_memory() {
 fn memory_of_a_failed_request_is_kept_on_strict_devices() {
     for profile in IN_ORDER {
         let mut pair = Pair::new(Profile {
-            provider: Provider::BnxtRe,
+            provider: Provider::Ocrdma,
             writes_after_failures: true,
             ..profile
         });
@@ -265,7 +265,7 @@ fn memory_of_a_failed_request_is_kept_on_strict_devices() {
 #[test]
 fn memory_of_a_failed_receive_is_kept_by_a_strict_srq() {
     let mut pair = Pair::new(Profile {
-        provider: Provider::BnxtRe,
+        provider: Provider::Ocrdma,
         writes_after_failures: true,
         ..Profile::RXE
     });

@@ -23,7 +23,7 @@ pub(crate) fn request<T: DuplexTransport>(
 ) -> Result<ConnectPending, ConnectError> {
     path.check_external(VERB, qp)?;
     params.check(VERB, path.private_data_limits().request)?;
-    id.connect(params, QpIdentity::new(qp), &path)?;
+    id.connect(params, QpIdentity::new(qp)?, &path)?;
     let (channel, key) = (id.channel().clone(), id.key());
     Ok(ConnectPending {
         id: Some(id),

@@ -38,7 +38,7 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn send_request(&self, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
-        self.id.connect(params, QpIdentity::new(&self.qp), path)
+        self.id.connect(params, QpIdentity::new(&self.qp)?, path)
     }
 
     /// Abandons a connection that the peer has not answered. On iWARP the kernel holds the queue

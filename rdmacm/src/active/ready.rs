@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ibverbs::{Qpn, QueuePair, Rc};
+use ibverbs::{QueueId, QueuePair, Rc};
 
 use crate::active::{Attempt, Connecting, VERB};
 use crate::connection::Connection;
@@ -35,17 +35,17 @@ pub struct ReadyRoute {
     qp: QueuePair<Rc>,
     id: Id,
     path: Path,
-    qp_num: Qpn,
+    queue: QueueId,
 }
 
 impl ReadyRoute {
     pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path) -> Self {
-        let qp_num = qp.qp_num();
+        let queue = qp.id();
         Self {
             qp,
             id,
             path,
-            qp_num,
+            queue,
         }
     }
 
@@ -114,10 +114,10 @@ impl ReadyRoute {
             qp,
             id,
             path,
-            qp_num,
+            queue,
         } = self;
         params.check(VERB, path.private_data_limits().request)?;
-        path.check_same(VERB, &qp, qp_num)?;
+        path.check_same(VERB, &qp, queue)?;
         let params = params.limited_to(qp.pd().context())?;
         let attempt = Attempt { qp, id };
         Ok(Connecting::start(attempt, &params, path, has_descriptor)?)

@@ -200,14 +200,7 @@ impl ServiceRequest {
         )?;
         self.path.check("rdma_accept", qp)?;
         let params = ConnectParams::new().private_data(private_data);
-        self.id.accept(
-            &params,
-            QpIdentity {
-                qp_num: qp.qp_num().0,
-                has_srq: false,
-            },
-            &self.path,
-        )
+        self.id.accept(&params, QpIdentity::new(qp)?, &self.path)
     }
 
     /// Rejects the request, with a reason of at most [`PrivateDataLimits::reject`] bytes as private

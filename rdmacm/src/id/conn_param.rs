@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use ibverbs::{AsRaw, DuplexTransport, QueuePair};
+use ibverbs::{DuplexTransport, QueuePair, Result};
 use rdma_sys::rdma_conn_param;
 
 use crate::params::ConnectParams;
@@ -15,13 +15,15 @@ pub(crate) struct QpIdentity {
 }
 
 impl QpIdentity {
-    pub(crate) fn new<T: DuplexTransport>(qp: &QueuePair<T>) -> Self {
-        // SAFETY: the borrow keeps the queue pair alive, and `srq` is constant after creation.
-        let has_srq = unsafe { !(*qp.as_raw()).srq.is_null() };
-        Self {
+    /// Returns them, or an error if a scope has destroyed the queue pair.
+    pub(crate) fn new<T: DuplexTransport>(qp: &QueuePair<T>) -> Result<Self> {
+        let raw = qp.as_raw()?;
+        // SAFETY: the queue pair is alive, and `srq` is constant after creation.
+        let has_srq = unsafe { !(*raw.as_ptr()).srq.is_null() };
+        Ok(Self {
             qp_num: qp.qp_num().0,
             has_srq,
-        }
+        })
     }
 }
 

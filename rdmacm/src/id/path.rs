@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use ibverbs::{
-    Context, Device, DuplexTransport, Error, ErrorKind, Qpn, QueuePair, Result,
+    Context, Device, DuplexTransport, Error, ErrorKind, QueueId, QueuePair, Result,
     device::TransportType,
 };
 
@@ -41,7 +41,7 @@ impl Path {
         }
     }
 
-    /// Fails if the queue pair belongs to another device.
+    /// Fails if the queue pair belongs to another device, or if a scope has destroyed it.
     pub(crate) fn check<T: DuplexTransport>(
         &self,
         verb: &'static str,
@@ -49,7 +49,13 @@ impl Path {
     ) -> Result<()> {
         let device = qp.pd().context().device_name();
         if device == self.device {
-            return Ok(());
+            // The raw handle would say so too, but not which connection.
+            return if qp.is_destroyed() {
+                let detail = format!("{self}: a scope has destroyed the queue pair");
+                Err(Error::new(ErrorKind::Disconnected, verb, detail).with_help("create a new one"))
+            } else {
+                Ok(())
+            };
         }
         Err(Error::new(
             ErrorKind::Mismatch,
@@ -92,13 +98,16 @@ impl Path {
         &self,
         verb: &'static str,
         qp: &QueuePair<T>,
-        expected: Qpn,
+        expected: QueueId,
     ) -> Result<()> {
         self.check(verb, qp)?;
-        if qp.qp_num() == expected {
+        if qp.id() == expected {
             return Ok(());
         }
-        let detail = format!("{self}: queue pair {} instead of {expected}", qp.qp_num());
+        let detail = format!(
+            "{self}: queue pair {} is not that of `with_qp`",
+            qp.qp_num()
+        );
         Err(Error::new(ErrorKind::Mismatch, verb, detail)
             .with_help("do not replace the queue pair after `with_qp`"))
     }

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use ibverbs::{AccessFlags, AsRaw, Error, ErrorKind, QpState, QueuePair, Rc, Result};
+use ibverbs::{AccessFlags, Error, ErrorKind, QpState, QueuePair, Rc, Result};
 use rdma_sys::{IBV_QP_ACCESS_FLAGS, ibv_modify_qp, ibv_qp_attr};
 
 use crate::convert::zero_or_errno;
@@ -71,9 +71,10 @@ fn modify(
     mask: i32,
     detail: &dyn fmt::Display,
 ) -> Result<()> {
+    let raw = qp.as_raw()?;
     // SAFETY: the queue pair is alive and exclusively borrowed, and the attributes are valid during
     // the call.
-    let returned = unsafe { ibv_modify_qp(qp.as_raw(), attr, mask) };
+    let returned = unsafe { ibv_modify_qp(raw.as_ptr(), attr, mask) };
     let state = QpState(attr.qp_state);
     zero_or_errno(
         "ibv_modify_qp",

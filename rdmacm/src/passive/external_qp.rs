@@ -24,7 +24,7 @@ pub(crate) fn accept<T: DuplexTransport>(
 ) -> Result<EstablishPending, ConnectError> {
     path.check_external(VERB, qp)?;
     params.check(VERB, path.private_data_limits().reply)?;
-    id.accept(params, QpIdentity::new(qp), &path)?;
+    id.accept(params, QpIdentity::new(qp)?, &path)?;
     let (channel, key) = (id.channel().clone(), id.key());
     Ok(EstablishPending {
         accepted: Some((id, private_data)),

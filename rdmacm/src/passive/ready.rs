@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ibverbs::{Qpn, QueuePair, Rc};
+use ibverbs::{QueueId, QueuePair, Rc};
 
 use super::accepting::Cleanup;
 use super::{Accepting, VERB};
@@ -44,7 +44,7 @@ pub struct ReadyRequest {
     qp: QueuePair<Rc>,
     id: Id,
     path: Path,
-    qp_num: Qpn,
+    queue: QueueId,
     peer_depths: PeerDepths,
     private_data: Vec<u8>,
     cleanup: Option<Cleanup>,
@@ -58,12 +58,12 @@ impl ReadyRequest {
         peer_depths: PeerDepths,
         private_data: Vec<u8>,
     ) -> Self {
-        let qp_num = qp.qp_num();
+        let queue = qp.id();
         Self {
             qp,
             id,
             path,
-            qp_num,
+            queue,
             peer_depths,
             private_data,
             cleanup: None,
@@ -128,13 +128,13 @@ impl ReadyRequest {
             mut qp,
             mut id,
             path,
-            qp_num,
+            queue,
             peer_depths,
             private_data,
             cleanup,
         } = self;
         params.check(VERB, path.private_data_limits().reply)?;
-        path.check_same(VERB, &qp, qp_num)?;
+        path.check_same(VERB, &qp, queue)?;
         let mut params = params.limited_to(qp.pd().context())?;
         params.responder_resources = params
             .responder_resources
@@ -143,7 +143,7 @@ impl ReadyRequest {
         if !path.is_iwarp() {
             transition::to_rts(&mut qp, &id, &params, &path)?;
         }
-        id.accept(&params, QpIdentity::new(&qp), &path)?;
+        id.accept(&params, QpIdentity::new(&qp)?, &path)?;
         Ok(Accepting::new(qp, id, path, private_data, cleanup))
     }
 

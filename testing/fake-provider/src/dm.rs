@@ -95,7 +95,7 @@ unsafe extern "C" fn memcpy_to_dm(
 ) -> c_int {
     // SAFETY: the caller passes valid memory and `length` readable bytes.
     unsafe {
-        copy(dm, offset, length, |inside| {
+        copy(dm, offset, from, length, |inside| {
             ptr::copy(from.cast(), inside, length);
         })
     }
@@ -110,7 +110,7 @@ unsafe extern "C" fn memcpy_from_dm(
 ) -> c_int {
     // SAFETY: the caller passes valid memory and `length` writable bytes.
     unsafe {
-        copy(dm, offset, length, |inside| {
+        copy(dm, offset, into, length, |inside| {
             ptr::copy(inside, into.cast(), length);
         })
     }
@@ -121,14 +121,23 @@ unsafe extern "C" fn memcpy_from_dm(
 ///
 /// # Safety
 /// The memory is valid.
-unsafe fn copy(dm: *mut ibv_dm, offset: u64, length: usize, copy: impl FnOnce(*mut u8)) -> c_int {
+unsafe fn copy(
+    dm: *mut ibv_dm,
+    offset: u64,
+    host: *const c_void,
+    length: usize,
+    copy: impl FnOnce(*mut u8),
+) -> c_int {
     // SAFETY: the caller's promise.
-    let (index, state) = unsafe {
+    let (index, mut state) = unsafe {
         (
             (*dm.cast::<FakeDm>()).index,
             FakeDevice::from_context((*dm).context).state(),
         )
     };
+    if !host.cast::<u32>().is_aligned() {
+        state.violation("libmlx5 accesses the memory of the host as words");
+    }
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = offset.checked_add(length);
     match state

@@ -26,6 +26,10 @@ impl Provider {
             Self::Rxe => poll_as::<5>,
             Self::Siw => poll_as::<6>,
             Self::Unknown => poll_as::<7>,
+            Self::Irdma => poll_as::<8>,
+            Self::Mana => poll_as::<9>,
+            Self::Mlx4 => poll_as::<10>,
+            Self::Ocrdma => poll_as::<11>,
         };
         let mut functions = FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner);
         let known = (function as usize, self);
@@ -41,6 +45,10 @@ impl Provider {
             Self::Cxgb4 => c"/fake/libcxgb4-rdmav34.so",
             Self::Efa => c"/fake/libefa.so.1",
             Self::Hns => c"/fake/libhns.so.1",
+            Self::Irdma => c"/fake/libirdma-rdmav57.so",
+            Self::Mana => c"/fake/libmana.so.1",
+            Self::Mlx4 => c"/fake/libmlx4.so.1",
+            Self::Ocrdma => c"/fake/libocrdma-rdmav34.so",
             Self::Qedr => c"/fake/libqedr-rdmav34.so",
             Self::Rxe => c"/fake/librxe-rdmav34.so",
             Self::Siw => c"/fake/libsiw-rdmav34.so",

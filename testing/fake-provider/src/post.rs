@@ -67,7 +67,10 @@ unsafe fn post_one_send(
     request: &ibv_send_wr,
 ) -> Result<(), i32> {
     // SAFETY: the caller's promise.
-    let list = unsafe { entries(request.sg_list, request.num_sge) };
+    let list = unsafe {
+        check_first(state, request.sg_list, request.num_sge);
+        entries(request.sg_list, request.num_sge)
+    };
     let sges = Sges::from_list(list).ok_or(libc::EINVAL)?;
     let first_empty = list.iter().position(|sge| sge.length == 0);
     let before_data = |empty: usize| list[empty..].iter().any(|sge| sge.length > 0);
@@ -162,6 +165,20 @@ unsafe fn post_one_send(
     };
     state.enqueue_send(qp, send, bytes);
     Ok(())
+}
+
+/// Checks that the first entry of an empty list names no memory: several providers use it without
+/// looking at the number of entries (ci/DRIVERS.md, "What is avoided").
+///
+/// # Safety
+/// The list is null, or has a readable entry.
+unsafe fn check_first(state: &mut DeviceState, list: *const ibv_sge, count: c_int) {
+    // SAFETY: the caller's promise.
+    let first = unsafe { list.as_ref() };
+    let is_zero = |sge: &ibv_sge| (sge.addr, sge.length, sge.lkey) == (0, 0, 0);
+    if count == 0 && !first.is_some_and(is_zero) {
+        state.violation("a provider would use the entry of a request without entries");
+    }
 }
 
 /// Returns a gather or scatter list as a slice.
@@ -317,7 +334,10 @@ pub(crate) unsafe fn post_list(
     let mut index = 0;
     while !wr.is_null() {
         // SAFETY: the caller passes a list of readable requests, each with a readable scatter list.
-        let (request, list) = unsafe { (&*wr, entries((*wr).sg_list, (*wr).num_sge)) };
+        let (request, list) = unsafe {
+            check_first(state, (*wr).sg_list, (*wr).num_sge);
+            (&*wr, entries((*wr).sg_list, (*wr).num_sge))
+        };
         let fault = fault.filter(|fault| fault.at == index);
         let sges = Sges::from_list(list).ok_or(libc::EINVAL);
         let checked = sges.and_then(|sges| check(state, &sges).map(|()| sges));

@@ -49,7 +49,7 @@ const MODES: [(&str, Profile); 6] = [
     (
         "late-writes",
         Profile {
-            provider: Provider::BnxtRe,
+            provider: Provider::Ocrdma,
             windows: false,
             ..WRITES_LATE
         },
@@ -137,7 +137,7 @@ fn open(profile: Profile) -> (Setup, Fake) {
         in_order: follows_ibta,
         loses_no_datagrams: true,
         sends_wait: !is_siw,
-        keeps_failed: provider == Provider::BnxtRe,
+        keeps_failed: provider == Provider::Ocrdma,
         leaks_busy: provider == Provider::Qedr,
         timeout: Duration::from_millis(if cfg!(miri) { 20_000 } else { 200 }),
         buf_sizes: if cfg!(miri) {

@@ -111,7 +111,12 @@ struct ThreadQueues {
 }
 
 impl ThreadQueues {
-    fn new(opened: &OpenedDevice, pd: &ProtectionDomain, shape: &Shape) -> Result<Self> {
+    fn new(
+        opened: &OpenedDevice,
+        pd: &ProtectionDomain,
+        shape: &Shape,
+        on_gpu: bool,
+    ) -> Result<Self> {
         let channel = opened.context.create_comp_channel()?;
         let vectors = opened.context.num_comp_vectors();
         let vector = shape.tuning.cq_vector;
@@ -129,7 +134,8 @@ impl ThreadQueues {
         let cq = opened.context.create_cq(options)?;
         let options = SrqOptions::new()
             .max_wr(shape.receives().max(1))
-            .max_batch(MAX_POST_LIST);
+            .max_batch(MAX_POST_LIST)
+            .device_addresses(on_gpu);
         let srq = match shape.plan.service {
             Service::Xrc => Some(SharedRecvQueue::xrc(&opened.context, pd, &cq, options)?),
             // A DC target has one, also if it receives no messages.
@@ -171,7 +177,7 @@ impl RdmaEndpoint {
     ) -> Result<Self> {
         let pd = opened.context.alloc_pd()?;
         let queues = (0..shape.threads)
-            .map(|_| ThreadQueues::new(&opened, &pd, &shape))
+            .map(|_| ThreadQueues::new(&opened, &pd, &shape, side.gpu.is_some()))
             .collect::<Result<_>>()?;
         check_path(&opened, side.path, shape.tuning.pkey_index)?;
         check_on_demand_paging(&opened, &shape)?;
@@ -268,7 +274,8 @@ impl RdmaEndpoint {
             } else {
                 0
             })
-            .max_batch(MAX_POST_LIST);
+            .max_batch(MAX_POST_LIST)
+            .device_addresses(self.gpu.is_some());
         match create(options) {
             Err(_) if options.max_inline_data > 0 && self.shape.tuning.inline.is_none() => {
                 create(options.max_inline_data(0))
@@ -276,7 +283,7 @@ impl RdmaEndpoint {
             result => result,
         }
         .map_err(|error| {
-            if error.kind() == ErrorKind::Unsupported {
+            if error.kind() == ErrorKind::Unsupported && self.gpu.is_none() {
                 let plan = self.shape.plan;
                 return self.opened.bounds.unsupported(plan, &plan.service);
             }

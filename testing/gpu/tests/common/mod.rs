@@ -37,7 +37,10 @@ impl End {
                 .expect("queue")
         };
         let (sends, receives) = (queue(), queue());
-        let options = QpOptions::new().max_send_wr(SENDS).max_recv_wr(SENDS);
+        let options = QpOptions::new()
+            .max_send_wr(SENDS)
+            .max_recv_wr(SENDS)
+            .device_addresses(true);
         let qp = pd
             .create_qp::<Rc>(&sends, &receives, options)
             .expect("queue pair");
