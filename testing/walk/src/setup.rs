@@ -9,7 +9,8 @@ use ibverbs::device::TransportType;
 use ibverbs::efa::{EfaCaps, Srd};
 use ibverbs::mw::Type1;
 use ibverbs::{
-    AccessFlags, Context, CqOptions, ErrorKind, QpOptions, Rc, RcPath, Result, SrqOptions, Uc, Ud,
+    AccessFlags, Context, CqOptions, ErrorKind, MemoryOptions, QpOptions, Rc, RcPath, Result,
+    SrqOptions, Uc, Ud,
 };
 
 /// The device of a walk and its properties.
@@ -68,6 +69,8 @@ pub struct Support {
     pub(crate) cq_resizing: bool,
     pub(crate) immediate_data: bool,
     pub(crate) empty_receives: bool,
+    /// Regions can be addressed from 0, and queues can use such addresses.
+    pub(crate) device_addresses: bool,
     /// The destination of a READ must be a shared region, and a shared region cannot become a
     /// buffer.
     pub(crate) is_iwarp: bool,
@@ -149,6 +152,11 @@ impl Support {
             // No device reports these two.
             immediate_data: !is_iwarp,
             empty_receives: !is_iwarp && efa.is_none(),
+            device_addresses: {
+                let zero_based = MemoryOptions::new().zero_based(true);
+                is_supported(pd.shared_with(64, AccessFlags::REMOTE_READ, zero_based))?
+                    && is_supported(pd.create_srq(SrqOptions::new().device_addresses(true)))?
+            },
             is_iwarp,
             max_send_sge: efa.map_or(attr.max_sge, |efa| efa.max_sq_sge.into()),
             max_recv_sge: efa.map_or(attr.max_sge, |efa| efa.max_rq_sge.into()),
@@ -195,6 +203,7 @@ impl fmt::Display for Support {
             (self.windows, "memory windows"),
             (self.srqs, "shared receive queues"),
             (self.cq_resizing, "resizing of completion queues"),
+            (self.device_addresses, "addresses of the device"),
         ];
         let names = all.iter().filter_map(|&(has, name)| has.then_some(name));
         f.write_str(&names.collect::<Vec<_>>().join(", "))

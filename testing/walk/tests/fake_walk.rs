@@ -121,6 +121,7 @@ fn open(profile: Profile) -> (Setup, Fake) {
         (profile.windows, "memory windows"),
         (provider != Provider::Qedr, "shared receive queues"),
         (true, "resizing of completion queues"),
+        (provider != Provider::Qedr, "addresses of the device"),
     ];
     let operations = operations
         .iter()

@@ -60,6 +60,7 @@ impl World<'_> {
             receives_in_order: self.setup.in_order,
             header,
             min_recv,
+            device_addresses: options.device_addresses,
             ..End::new(qp, pd, cqs)
         };
         self.datagrams.push(Datagram {

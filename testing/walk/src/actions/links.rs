@@ -71,6 +71,7 @@ impl World<'_> {
                 0
             })
             .classic_only(coin())
+            .device_addresses(support.device_addresses && coin())
     }
 
     fn create_qp<T: ConnectedDuplexTransport>(
@@ -153,6 +154,7 @@ impl World<'_> {
         End {
             srq: parts.srq.map(|srq| self.srqs[srq].id),
             in_order: self.setup.in_order,
+            device_addresses: parts.options.device_addresses,
             ..End::new(qp, parts.pd_id, cqs)
         }
     }

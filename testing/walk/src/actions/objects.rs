@@ -91,9 +91,11 @@ impl World<'_> {
         let sizes = self.setup.buf_sizes;
         let size = sizes[random.below(sizes.len())];
         let DomainModel { id: pd, pd: domain } = &self.domains[domain];
-        let (pd, region) = (*pd, domain.shared(size * CELLS, access)?);
+        let zero_based = self.setup.support.device_addresses && random.below(3) == 0;
+        let options = MemoryOptions::new().zero_based(zero_based);
+        let (pd, region) = (*pd, domain.shared_with(size * CELLS, access, options)?);
         let id = self.new_id();
-        self.note(|| format!("region {id} with cells of {size} bytes"));
+        self.note(|| format!("region {id} with cells of {size} bytes, from 0: {zero_based}"));
         let cell = || Cell {
             bytes: vec![0; size],
             readers: 0,
@@ -104,6 +106,7 @@ impl World<'_> {
             id,
             pd,
             region,
+            zero_based,
             cells,
         });
         Ok(true)
@@ -146,6 +149,7 @@ impl World<'_> {
             id,
             pd,
             region,
+            zero_based,
             cells,
         } = self.memory.regions.swap_remove(index);
         let is_held = |held: &HeldModel| matches!(held, HeldModel::Shared(_, held) if *held == id);
@@ -166,6 +170,7 @@ impl World<'_> {
                     id,
                     pd,
                     region,
+                    zero_based,
                     cells,
                 });
             }
@@ -400,7 +405,11 @@ impl World<'_> {
             return Ok(false);
         }
         let DomainModel { id: pd, pd: domain } = &self.domains[domain];
-        let options = SrqOptions::new().max_wr(SRQ_RECVS).max_sge(2);
+        let device_addresses = self.setup.support.device_addresses && random.below(2) == 0;
+        let options = SrqOptions::new()
+            .max_wr(SRQ_RECVS)
+            .max_sge(2)
+            .device_addresses(device_addresses);
         let srq = domain.create_srq(options)?;
         let (pd, id, capacity) = (*pd, self.new_id(), srq.recv_slots_free());
         self.note(|| format!("shared receive queue {id}"));
@@ -408,6 +417,7 @@ impl World<'_> {
             id,
             pd,
             srq,
+            device_addresses,
             capacity,
             recvs: Vec::new(),
             kept: Vec::new(),

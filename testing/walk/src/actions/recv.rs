@@ -7,7 +7,9 @@ use ibverbs::{
 };
 use test_support::random::Random;
 
-use crate::model::{Effect, End, Entry, HeldModel, Message, OwnedBuf, Pending, QpIndex, SrqModel};
+use crate::model::{
+    Effect, End, Entry, HeldModel, Id, Message, OwnedBuf, Pending, QpIndex, SrqModel,
+};
 use crate::transport::with_qp;
 use crate::violation::{Violation, unexpected};
 use crate::world::{World, pick};
@@ -78,14 +80,35 @@ impl World<'_> {
                 )
             }),
         };
-        match held {
-            None => return Ok(false),
-            Some((pd, Ok(token))) if pd == end.pd => end.held.push(token),
-            Some((pd, Err(error))) if pd != end.pd && error.kind() == ErrorKind::Mismatch => {}
-            Some((_, Ok(_))) => return Err(Violation("held memory of another domain".to_owned())),
-            Some((_, Err(error))) => return Err(unexpected("hold", error)),
-        }
+        let Some((pd, held)) = held else {
+            return Ok(false);
+        };
+        let held = self.check_held(held, pd == end.pd, end.device_addresses)?;
+        end.held.extend(held);
         Ok(true)
+    }
+
+    /// Checks the result of holding memory: memory of another domain is refused, and so is that with
+    /// addresses of the device, unless the queue was created for them.
+    fn check_held(
+        &self,
+        held: ibverbs::Result<HeldModel>,
+        own_domain: bool,
+        device_addresses: bool,
+    ) -> Result<Option<HeldModel>, Violation> {
+        let regions = &self.memory.regions;
+        let is_zero_based =
+            |region: Id| regions.iter().any(|one| one.id == region && one.zero_based);
+        match held {
+            Ok(_) if !own_domain => Err(Violation("held memory of another domain".to_owned())),
+            Ok(HeldModel::Shared(_, region)) if !device_addresses && is_zero_based(region) => Err(
+                Violation("held memory with addresses of the device".to_owned()),
+            ),
+            Ok(held) => Ok(Some(held)),
+            Err(error) if !own_domain && error.kind() == ErrorKind::Mismatch => Ok(None),
+            Err(error) if !device_addresses && error.kind() == ErrorKind::InvalidInput => Ok(None),
+            Err(error) => Err(unexpected("hold", error)),
+        }
     }
 
     /// Releases memory that a queue pair holds. Its tokens are invalid then. What uses the memory
@@ -160,12 +183,9 @@ impl World<'_> {
                 held.map(|token| HeldModel::Shared(token, region.id)),
             )
         };
-        match held {
-            Ok(token) if pd == model.pd => model.held.push(token),
-            Err(error) if pd != model.pd && error.kind() == ErrorKind::Mismatch => {}
-            Ok(_) => return Err(Violation("held memory of another domain".to_owned())),
-            Err(error) => return Err(unexpected("hold", error)),
-        }
+        let (own_domain, device_addresses) = (pd == model.pd, model.device_addresses);
+        let held = self.check_held(held, own_domain, device_addresses)?;
+        self.srqs[srq].held.extend(held);
         Ok(true)
     }
 

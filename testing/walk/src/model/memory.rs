@@ -71,6 +71,7 @@ pub(crate) struct RegionModel {
     pub(crate) id: Id,
     pub(crate) pd: Id,
     pub(crate) region: SharedRegion,
+    pub(crate) zero_based: bool,
     pub(crate) cells: Vec<Cell>,
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct End {
     pub(crate) send_cq: Id,
     pub(crate) recv_cq: Id,
     pub(crate) srq: Option<Id>,
+    /// It can hold regions that are addressed from 0.
+    pub(crate) device_addresses: bool,
     pub(crate) max_sends: usize,
     pub(crate) max_recvs: usize,
     /// Sends complete in the order of posting.
@@ -93,6 +95,7 @@ impl End {
             send_cq,
             recv_cq,
             srq: None,
+            device_addresses: false,
             max_sends: caps.max_send_wr as usize,
             max_recvs: caps.max_recv_wr as usize,
             in_order: true,

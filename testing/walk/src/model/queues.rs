@@ -23,6 +23,8 @@ pub(crate) struct SrqModel {
     pub(crate) id: Id,
     pub(crate) pd: Id,
     pub(crate) srq: SharedReceiveQueue,
+    /// It can hold regions that are addressed from 0.
+    pub(crate) device_addresses: bool,
     pub(crate) capacity: usize,
     pub(crate) recvs: Vec<Entry>,
     /// Receives that failed, whose buffers the device may still write.
