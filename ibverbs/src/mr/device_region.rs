@@ -22,17 +22,20 @@ use crate::raw::AsRaw;
 ///
 /// This is a dma-buf of another device, [memory of the RDMA device](DeviceMemory) or the null
 /// region. Requests use it through a [`Held`](crate::Held) token, and peers can be granted access.
+/// Only a queue that was created with
+/// [`device_addresses`](crate::QpOptions::device_addresses) holds it.
 ///
 /// # Example
 /// This example sends from a gigabyte of GPU memory, exported as a dma-buf, without a copy in host
 /// memory:
 /// ```no_run
-/// use ibverbs::{AccessFlags, QueuePair, Rc, wr};
+/// use ibverbs::{AccessFlags, CompletionQueue, ProtectionDomain, QpOptions, Rc, wr};
 /// use std::os::fd::BorrowedFd;
-/// # fn f(qp: &mut QueuePair<Rc>, dmabuf: BorrowedFd<'_>) -> ibverbs::Result<()> {
-/// let region = qp
-///     .pd()
-///     .reg_dmabuf(dmabuf, 0, 1 << 30, AccessFlags::REMOTE_READ)?;
+/// # fn f(pd: ProtectionDomain, cq: CompletionQueue, dmabuf: BorrowedFd<'_>) -> ibverbs::Result<()> {
+/// let options = QpOptions::new().device_addresses(true);
+/// let mut qp = pd.create_qp::<Rc>(&cq, &cq, options)?;
+/// // Connect it here.
+/// let region = pd.reg_dmabuf(dmabuf, 0, 1 << 30, AccessFlags::REMOTE_READ)?;
 /// let held = qp.hold(&region)?;
 /// qp.post_send(wr::send(held.slice(0..1 << 20).expect("within the region")))?;
 /// # Ok(()) }

@@ -42,7 +42,8 @@ pub struct MemoryOptions {
     /// `false`.
     pub relaxed_ordering: bool,
     /// Makes peers address the memory from 0 instead of by its address in this process. Only valid
-    /// for a [`SharedRegion`](crate::SharedRegion). Default: `false`.
+    /// for a [`SharedRegion`](crate::SharedRegion), and to use it in requests, the queue needs
+    /// [`device_addresses`](crate::QpOptions::device_addresses). Default: `false`.
     pub zero_based: bool,
     /// Hints for the PCIe transactions of the region. Needs rdma-core 59 or newer. Default: `None`.
     pub dma_handle: Option<DmaHandle>,
