@@ -183,7 +183,8 @@ fn slices_are_addressed_and_bounds_checked() {
 fn device_memory_is_used_by_requests_and_peers() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DEVICE_MEMORY, verb::RC]) {
-        let mut pair = pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let options = QpOptions::new().device_addresses(true);
+        let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
         let memory = context.alloc_dm(64, 3).expect("device memory");
         memory.write(8, b"from the device!").expect("in bounds");
         let region = pair.pd.reg_dm(&memory, 8, 48, REMOTE_ACCESS);
