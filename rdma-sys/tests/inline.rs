@@ -107,6 +107,25 @@ fn missing_create_function_returns_null_and_errno() {
     }
 }
 
+/// Some providers create these objects without their functions.
+#[test]
+fn objects_without_functions_are_not_supported() {
+    let (mut dm, mut wq) = (ibv_dm::default(), ibv_wq::default());
+    let (mut requests, mut bytes) = ([ibv_recv_wr::default(); 2], [0_u8; 4]);
+    let mut bad = null_mut();
+    // SAFETY: the objects are live, their functions are NULL, and the buffers are valid.
+    unsafe {
+        let address = bytes.as_mut_ptr().cast();
+        let copied = ibv_memcpy_to_dm(&raw mut dm, 0, address, 4);
+        assert_eq!(copied, libc::EOPNOTSUPP);
+        let copied = ibv_memcpy_from_dm(address, &raw mut dm, 0, 4);
+        assert_eq!(copied, libc::EOPNOTSUPP);
+        let posted = ibv_post_wq_recv(&raw mut wq, requests.as_mut_ptr(), &raw mut bad);
+        assert_eq!(posted, libc::EOPNOTSUPP);
+    }
+    assert_eq!(bad, requests.as_mut_ptr());
+}
+
 #[test]
 fn table_entry_missing_in_an_older_library_is_not_read() {
     let mut vctx = context(true);

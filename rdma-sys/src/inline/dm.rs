@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use super::{call, unsupported, verbs_get_ctx_op};
+use super::{unsupported, verbs_get_ctx_op};
 use crate::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
 /// Allocates device memory. Returns NULL and sets `errno` on failure.
@@ -35,10 +35,12 @@ pub unsafe fn ibv_free_dm(dm: *mut ibv_dm) -> c_int {
     }
 }
 
-/// Copies host memory to device memory.
+/// Copies host memory to device memory. Returns EOPNOTSUPP if the function of `dm` is NULL, unlike
+/// the header's function.
 ///
 /// # Safety
-/// `dm` must be live and `host_addr` readable for `length`.
+/// `dm` must be live, its function must be NULL or valid, and `host_addr` must be readable for
+/// `length`. The provider mana leaves the function uninitialized (rdma-core 62 to 65).
 #[inline]
 pub unsafe fn ibv_memcpy_to_dm(
     dm: *mut ibv_dm,
@@ -46,15 +48,20 @@ pub unsafe fn ibv_memcpy_to_dm(
     host_addr: *const c_void,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid; every provider sets the copy
-    // functions of device memory.
-    unsafe { call!((*dm).memcpy_to_dm, dm, dm_offset, host_addr, length) }
+    // SAFETY: the caller guarantees that the arguments are valid.
+    unsafe {
+        match (*dm).memcpy_to_dm {
+            Some(memcpy_to_dm) => memcpy_to_dm(dm, dm_offset, host_addr, length),
+            None => libc::EOPNOTSUPP,
+        }
+    }
 }
 
-/// Copies device memory to host memory.
+/// Copies device memory to host memory. Returns EOPNOTSUPP if the function of `dm` is NULL, unlike
+/// the header's function.
 ///
 /// # Safety
-/// `dm` must be live and `host_addr` writable for `length`.
+/// The requirements are those of [`ibv_memcpy_to_dm`], but `host_addr` must be writable.
 #[inline]
 pub unsafe fn ibv_memcpy_from_dm(
     host_addr: *mut c_void,
@@ -62,9 +69,13 @@ pub unsafe fn ibv_memcpy_from_dm(
     dm_offset: u64,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid; every provider sets the copy
-    // functions of device memory.
-    unsafe { call!((*dm).memcpy_from_dm, host_addr, dm, dm_offset, length) }
+    // SAFETY: the caller guarantees that the arguments are valid.
+    unsafe {
+        match (*dm).memcpy_from_dm {
+            Some(memcpy_from_dm) => memcpy_from_dm(host_addr, dm, dm_offset, length),
+            None => libc::EOPNOTSUPP,
+        }
+    }
 }
 
 /// Registers device memory. Returns NULL and sets `errno` on failure.

@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use super::{call, unsupported, verbs_get_ctx_op};
+use super::{unsupported, verbs_get_ctx_op};
 use crate::{
     ibv_context, ibv_recv_wr, ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_wq, ibv_wq_attr,
     ibv_wq_init_attr,
@@ -62,7 +62,8 @@ pub unsafe fn ibv_destroy_wq(wq: *mut ibv_wq) -> c_int {
 }
 
 /// Posts a list of receive requests. Returns 0, or an errno; then `bad_wr` points to the first
-/// request that was not posted.
+/// request that was not posted. Returns EOPNOTSUPP if the provider (mana) has not set the function,
+/// unlike the header's function.
 ///
 /// # Safety
 /// `wq` must be live, the list must be valid and `bad_wr` writable. The memory that the requests
@@ -73,9 +74,15 @@ pub unsafe fn ibv_post_wq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid; every provider sets the post
-    // function of a work queue.
-    unsafe { call!((*wq).post_recv, wq, wr, bad_wr) }
+    // SAFETY: the caller guarantees that the arguments are valid.
+    unsafe {
+        if let Some(post_recv) = (*wq).post_recv {
+            post_recv(wq, wr, bad_wr)
+        } else {
+            *bad_wr = wr;
+            libc::EOPNOTSUPP
+        }
+    }
 }
 
 /// Creates an indirection table. Returns NULL and sets `errno` on failure.
