@@ -14,7 +14,7 @@ use rdma_sys::{
 
 use crate::convert::{non_null, not_negative, zero_or_errno};
 use crate::device::{Avoided, Context};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{COPY_DEVICE_MEMORY, Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
 /// Memory on the RDMA device. Accesses from the network do not cross the PCI bus. Clones refer to
@@ -108,6 +108,8 @@ impl DeviceMemory {
     /// [`ErrorKind::InvalidInput`] if the range is out of bounds, or if the device does not support
     /// its offset or length (often, both must be multiples of 4).
     ///
+    /// [`ErrorKind::Unsupported`] if only the device can access the memory, as that of mana.
+    ///
     /// # References
     /// [`ibv_memcpy_to_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
@@ -181,8 +183,9 @@ impl DeviceMemory {
     fn check_copy(&self, verb: &'static str, offset: u64, len: usize) -> Result<()> {
         if self.0.context.avoids(Avoided::DM_COPIES) {
             let what = format!("{}: its provider cannot copy", self.describe(offset, len));
-            return Err(Error::new(ErrorKind::Unsupported, verb, what)
-                .with_help("let the device access it: `ProtectionDomain::reg_dm`"));
+            return Err(
+                Error::new(ErrorKind::Unsupported, verb, what).with_help(COPY_DEVICE_MEMORY)
+            );
         }
         self.check(offset, len)
     }

@@ -47,6 +47,9 @@ pub(crate) fn load_libibverbs(call: &'static str) -> Result<()> {
     })
 }
 
+/// The remedy if the provider cannot copy to and from device memory.
+pub(crate) const COPY_DEVICE_MEMORY: &str = "let the device access it: `ProtectionDomain::reg_dm`";
+
 /// Returns the remedy for the usual cause of a failed verb.
 fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
     let help = match (call, errno.0) {
@@ -94,6 +97,7 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
         ("ibv_create_qp" | "ibv_create_cq" | "ibv_create_srq", libc::ENOMEM) => {
             "set the depths lower, or raise the locked-memory limit (`ulimit -l`)"
         }
+        ("ibv_memcpy_to_dm" | "ibv_memcpy_from_dm", libc::EOPNOTSUPP) => COPY_DEVICE_MEMORY,
         ("ibv_modify_qp", libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENODATA) => {
             "no route to the peer's GID: check the GID index, its RoCE version and the network \
              interface's address"

@@ -56,6 +56,33 @@ fn requests_and_peers_use_device_memory_until_the_last_one() {
 }
 
 #[test]
+fn memory_without_functions_cannot_be_copied() {
+    let fake = Fake::new(Profile {
+        more_verbs: true,
+        unset: &["memcpy_to_dm", "memcpy_from_dm"],
+        ..Profile::RXE
+    });
+    let context = open(&fake);
+    let memory = context.alloc_dm(64, 0).expect("memory");
+    for copied in [memory.write(0, &[1; 8]), memory.read(0, &mut [0; 8])] {
+        let error = copied.expect_err("no function");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(
+            error
+                .help()
+                .expect("help")
+                .contains("let the device access it")
+        );
+    }
+    let error = memory.write(60, &[1; 8]).expect_err("out of bounds");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let pd = context.alloc_pd().expect("protection domain");
+    let region = pd.reg_dm(&memory, 0, 64, REMOTE_RW).expect("region");
+    drop((region, memory, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "Miri cannot map files")]
 fn requests_and_peers_use_a_dma_buf() {
     for profile in PROFILES {

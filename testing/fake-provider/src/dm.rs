@@ -9,6 +9,7 @@ use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::mr::is_consistent;
 use crate::null;
+use crate::profile::unset;
 use crate::state::{Dm, Mr};
 
 /// Maximum size of an allocation, in bytes.
@@ -41,21 +42,19 @@ pub(crate) unsafe extern "C" fn alloc_dm(
         return null(libc::EINVAL);
     }
     let bytes = Box::into_raw(vec![0_u8; attr.length].into_boxed_slice());
+    let mut raw = ibv_dm {
+        context,
+        memcpy_to_dm: Some(memcpy_to_dm),
+        memcpy_from_dm: Some(memcpy_from_dm),
+        ..Default::default()
+    };
+    unset!(raw, state.profile, [memcpy_to_dm, memcpy_from_dm]);
     let index = state.dms.insert(Dm {
         context: context_index,
         memory: bytes.cast::<u8>().expose_provenance() as u64,
         length: attr.length,
     });
-    Box::into_raw(Box::new(FakeDm {
-        raw: ibv_dm {
-            context,
-            memcpy_to_dm: Some(memcpy_to_dm),
-            memcpy_from_dm: Some(memcpy_from_dm),
-            ..Default::default()
-        },
-        index,
-    }))
-    .cast()
+    Box::into_raw(Box::new(FakeDm { raw, index })).cast()
 }
 
 /// `ibv_free_dm(3)`.

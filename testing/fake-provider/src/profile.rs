@@ -64,6 +64,10 @@ pub struct Profile {
     /// Completes a flushed receive a second time, as successful. This is how the adapter of cxgb4
     /// reports a message that it had placed when the provider flushed the queue in software.
     pub completes_flushed_receives: bool,
+    /// Functions that are NULL although the device accepts what needs them, by the names of their
+    /// fields: `wr_*` of an extended queue pair, `read_*` of an extended completion queue, and
+    /// `memcpy_*` of device memory. So libbnxt_re leaves `wr_send_inv`.
+    pub unset: &'static [&'static str],
 }
 
 /// A provider of rdma-core, by the name of its library.
@@ -201,6 +205,7 @@ impl Profile {
         error_state_posts: ErrorStatePosts::Flush,
         writes_after_failures: false,
         completes_flushed_receives: false,
+        unset: &[],
     };
 
     /// Behavior of Soft-iWARP: only classic verbs, negative error numbers, READs that later
@@ -229,5 +234,17 @@ impl Profile {
         error_state_posts: ErrorStatePosts::Discard,
         writes_after_failures: false,
         completes_flushed_receives: false,
+        unset: &[],
     };
 }
+
+/// Sets the functions of a table to NULL that a profile names.
+macro_rules! unset {
+    ($table:ident, $profile:expr, [$($field:ident),* $(,)?]) => {$(
+        if $profile.unset.contains(&stringify!($field)) {
+            $table.$field = None;
+        }
+    )*};
+}
+
+pub(crate) use unset;
