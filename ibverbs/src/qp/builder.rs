@@ -11,6 +11,7 @@ use rdma_sys::{
 };
 use rdma_types::convert::non_null;
 
+use super::functions;
 use super::options::{QpCaps, QpOptions};
 use crate::cq::CompletionQueue;
 use crate::device::Avoided;
@@ -238,11 +239,7 @@ fn with_inline_limit(
     let is_granted = |inline| {
         let created = create(options.max_inline_data(inline));
         // SAFETY: the queue pair was just created, and nothing else refers to it.
-        let returned = created.map(|qp| unsafe { ibv_destroy_qp(qp.raw.as_ptr()) });
-        if returned.as_ref().is_ok_and(|&returned| returned != 0) {
-            crate::leak::count_leaked_object();
-        }
-        returned.is_ok()
+        created.map(|qp| unsafe { destroy(qp.raw) }).is_ok()
     };
     if !is_granted(0) {
         return error;
@@ -261,6 +258,17 @@ fn with_inline_limit(
         "{device} supports at most {granted} bytes of inline data: lower \
          QpOptions::max_inline_data"
     ))
+}
+
+/// Destroys a new queue pair.
+///
+/// # Safety
+/// The queue pair is alive, and nothing else refers to it.
+unsafe fn destroy(qp: NonNull<ibv_qp>) {
+    // SAFETY: guaranteed by the caller.
+    if unsafe { ibv_destroy_qp(qp.as_ptr()) } != 0 {
+        crate::leak::count_leaked_object();
+    }
 }
 
 /// Checks that the transport has the optional operations, and that the queue pair will use the
@@ -306,11 +314,17 @@ fn create_extended<T: SendTransport>(
         // the call.
         unsafe { T::create(parts.pd.context().as_raw(), &mut attr, driver) }
     })?;
-    // SAFETY: the queue pair was just created with send operations.
-    let extended = unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) };
+    // SAFETY: the queue pair was just created with these operations.
+    let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) })
+        .filter(|&qp| unsafe { functions::are_set(qp, T::TRANSPORT, attr.send_ops_flags) });
+    if extended.is_none() {
+        // SAFETY: nothing else refers to the new queue pair.
+        unsafe { destroy(raw) };
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
     Ok(CreatedQp {
         raw,
-        extended: NonNull::new(extended),
+        extended,
         caps: granted::<T>(parts, &attr.cap),
         extra_ops,
         send_order,

@@ -14,6 +14,7 @@ mod datagram;
 mod drain;
 mod ece;
 mod flow;
+mod functions;
 mod handle;
 mod hold;
 mod options;

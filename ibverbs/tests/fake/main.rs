@@ -38,5 +38,6 @@ mod scope_ends;
 mod srq;
 mod stored_requests;
 mod threads;
+mod unset;
 mod windows;
 mod xrc;

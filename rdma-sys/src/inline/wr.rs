@@ -12,14 +12,15 @@ macro_rules! writers {
         $(#[$doc])*
         ///
         /// # Safety
-        /// `qp` must be live, and its `send_ops_flags` must contain the operation. The call must
-        /// follow `ibv_wr_start` and precede `ibv_wr_complete` or `ibv_wr_abort`; `ibv_wr_start`
-        /// itself must not be called within a batch. Pointers must be valid for the call, and
-        /// memory that the request refers to must stay valid until it has completed.
+        /// `qp` must be live, its `send_ops_flags` must contain the operation, and the provider
+        /// must have set the function: some accept operations that they lack. The call must follow
+        /// `ibv_wr_start` and precede `ibv_wr_complete` or `ibv_wr_abort`; `ibv_wr_start` itself
+        /// must not be called within a batch. Pointers must be valid for the call, and memory that
+        /// the request refers to must stay valid until it has completed.
         #[inline]
         pub unsafe fn $name(qp: *mut ibv_qp_ex, $($argument: $kind),*) $(-> $value)? {
-            // SAFETY: the caller guarantees that the arguments are valid; a provider implements
-            // all setters, and the operations that the queue pair was created with.
+            // SAFETY: the caller guarantees that the arguments are valid and that the provider has
+            // set the function.
             unsafe { call!((*qp).$entry, qp, $($argument),*) }
         }
     )*};
@@ -30,6 +31,18 @@ macro_rules! writers {
 struct QpExWithFlush {
     qp: ibv_qp_ex,
     wr_flush: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8)>,
+}
+
+/// Returns `true` if the provider has set the function that [`ibv_wr_flush`] calls.
+///
+/// # Safety
+/// `qp` must be live and created with `IBV_QP_EX_WITH_FLUSH`. Then it belongs to a library that has
+/// this function.
+#[doc(hidden)]
+pub unsafe fn has_wr_flush(qp: *const ibv_qp_ex) -> bool {
+    // SAFETY: the caller guarantees that the structure has the field, because older libraries do
+    // not create queue pairs with this operation.
+    unsafe { (*qp.cast::<QpExWithFlush>()).wr_flush.is_some() }
 }
 
 /// Adds a FLUSH of the peer's memory: placement types (`IBV_FLUSH_*`) and selectivity level.

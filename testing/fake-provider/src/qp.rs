@@ -67,6 +67,22 @@ impl DeviceState {
     }
 }
 
+/// C representation of a queue pair.
+#[repr(C)]
+pub(crate) struct FakeQp {
+    raw: ibv_qp_ex,
+    /// The function that rdma-core 45 appends, which no device has.
+    wr_flush: Option<unsafe extern "C" fn()>,
+}
+
+impl FakeQp {
+    /// Allocates a queue pair, which is freed as a `Box<Self>`.
+    pub(crate) fn allocate(raw: ibv_qp_ex) -> *mut ibv_qp {
+        let wr_flush = None;
+        Box::into_raw(Box::new(Self { raw, wr_flush })).cast()
+    }
+}
+
 /// `ibv_create_qp(3)`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
@@ -87,7 +103,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
             return crate::xrc::create_recv(context, &*attr);
         }
         let mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        let operations = wr::operations(profile.windows);
+        let operations = wr::operations(&profile);
         if !profile.extended_qp
             || (*attr).comp_mask != mask
             || (*attr).send_ops_flags & !operations != 0
@@ -98,7 +114,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
             (*attr).pd,
             &mut *attr.cast(),
             Verb::CreateQpEx,
-            &wr::table((*attr).send_ops_flags),
+            &wr::table((*attr).send_ops_flags, &profile),
         )
     }
 }
@@ -186,7 +202,7 @@ pub(crate) unsafe fn create(
         qp_type: attr.qp_type,
         ..Default::default()
     };
-    let object: *mut ibv_qp = Box::into_raw(Box::new(ibv_qp_ex { qp_base, ..*table })).cast();
+    let object = FakeQp::allocate(ibv_qp_ex { qp_base, ..*table });
     if let Some(pair) = state.qps.get_mut(slot) {
         pair.handle = Handle(object);
     }
@@ -430,7 +446,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         }
         if state.close_shared(slot) {
             drop(state);
-            drop(Box::from_raw(qp.cast::<ibv_qp_ex>()));
+            drop(Box::from_raw(qp.cast::<FakeQp>()));
             return 0;
         }
         state.check_poll_lock_of_qp(slot, "a queue pair was destroyed");
@@ -475,7 +491,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             }
         }
         let kept = Destroyed::Qp(Handle(qp.cast()));
-        state.keep_or_free(kept, || drop(Box::from_raw(qp.cast::<ibv_qp_ex>())));
+        state.keep_or_free(kept, || drop(Box::from_raw(qp.cast::<FakeQp>())));
     }
     0
 }

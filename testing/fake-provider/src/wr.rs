@@ -6,26 +6,31 @@ use std::sync::MutexGuard;
 
 use rdma_sys::{
     __be32, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
-    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ,
-    IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND,
-    IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
-    IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
+    IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_FLUSH,
+    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
+    IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah,
+    ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge, ibv_wr_opcode,
 };
 
 use crate::device::FakeDevice;
 use crate::fault::Queue;
+use crate::profile::{Profile, unset};
 use crate::request::{Batch, Data, Remote, SendWr, Sges, To};
 use crate::state::DeviceState;
 
-/// Returns the operations (`send_ops_flags`) that a queue pair can support.
-pub(crate) fn operations(windows: bool) -> u64 {
-    if windows {
-        OPERATIONS | WINDOWS
-    } else {
-        OPERATIONS
-    }
+/// Returns the operations (`send_ops_flags`) that a queue pair can be created with.
+pub(crate) fn operations(profile: &Profile) -> u64 {
+    let windows = if profile.windows { WINDOWS } else { 0 };
+    let accepts = |function: &'static str, op: u32| {
+        u64::from(op) * u64::from(profile.unset.contains(&function))
+    };
+    OPERATIONS
+        | windows
+        | accepts("wr_flush", IBV_QP_EX_WITH_FLUSH)
+        | accepts("wr_atomic_write", IBV_QP_EX_WITH_ATOMIC_WRITE)
 }
 
 const OPERATIONS: u64 = (IBV_QP_EX_WITH_SEND
@@ -41,9 +46,9 @@ const WINDOWS: u64 =
 
 /// Returns the function table for these operations. Other functions stay NULL, so calling one
 /// crashes.
-pub(crate) fn table(operations: u64) -> ibv_qp_ex {
+pub(crate) fn table(operations: u64, profile: &Profile) -> ibv_qp_ex {
     let has = |flag: u32| operations & u64::from(flag) != 0;
-    ibv_qp_ex {
+    let mut table = ibv_qp_ex {
         wr_start: Some(wr_start),
         wr_complete: Some(wr_complete),
         wr_abort: Some(wr_abort),
@@ -64,7 +69,14 @@ pub(crate) fn table(operations: u64) -> ibv_qp_ex {
         wr_set_ud_addr: Some(wr_set_ud_addr),
         wr_set_xrc_srqn: Some(wr_set_xrc_srqn),
         ..Default::default()
-    }
+    };
+    #[rustfmt::skip]
+    unset!(table, profile, [
+        wr_send, wr_send_imm, wr_send_inv, wr_rdma_write, wr_rdma_write_imm, wr_rdma_read,
+        wr_atomic_cmp_swp, wr_atomic_fetch_add, wr_bind_mw, wr_local_inv, wr_set_sge,
+        wr_set_sge_list, wr_set_inline_data, wr_set_ud_addr, wr_set_xrc_srqn,
+    ]);
+    table
 }
 
 /// Locks the device and returns its state and the slot of the queue pair.

@@ -13,6 +13,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
+use crate::qp::FakeQp;
 use crate::state::{DeviceState, Handle, Qp, XrcRole, Xrcd};
 
 /// C representation of an XRC domain, with its index.
@@ -221,11 +222,10 @@ fn handle(
         qp_type: IBV_QPT_XRC_RECV,
         ..Default::default()
     };
-    Box::into_raw(Box::new(ibv_qp_ex {
+    FakeQp::allocate(ibv_qp_ex {
         qp_base,
         ..Default::default()
-    }))
-    .cast()
+    })
 }
 
 /// `ibv_open_qp(3)`.

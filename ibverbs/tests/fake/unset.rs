@@ -1,0 +1,96 @@
+//! Functions that a provider leaves NULL although it accepts what needs them, as bnxt_re does for
+//! three operations. The data path does not test for NULL, so creation does.
+
+use crate::fixture::{Pair, open, small};
+use fake_provider::{Fake, Profile};
+use ibverbs::qp::OptionalOps;
+use ibverbs::{CqOptions, DuplexTransport, PostError, Rc, Ud, wr};
+
+const fn without(unset: &'static [&'static str]) -> Profile {
+    Profile {
+        more_verbs: true,
+        unset,
+        ..Profile::RXE
+    }
+}
+
+/// Returns `true` if a queue pair posts with the extended verbs although functions are missing.
+fn is_extended<T: DuplexTransport>(unset: &'static [&'static str]) -> bool {
+    let fake = Fake::new(without(unset));
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let qp = pd.create_qp::<T>(&cq, &cq, small()).expect("queue pair");
+    let is_extended = qp.is_extended();
+    drop((qp, cq, pd, context));
+    fake.assert_clean();
+    is_extended
+}
+
+#[test]
+fn a_queue_pair_without_a_function_uses_the_classic_verbs() {
+    const OF_RC: [&[&str]; 10] = [
+        &["wr_send"],
+        &["wr_send_imm"],
+        &["wr_rdma_write"],
+        &["wr_rdma_write_imm"],
+        &["wr_rdma_read"],
+        &["wr_atomic_cmp_swp"],
+        &["wr_atomic_fetch_add"],
+        &["wr_set_sge"],
+        &["wr_set_sge_list"],
+        &["wr_set_inline_data"],
+    ];
+    for unset in OF_RC {
+        assert!(!is_extended::<Rc>(unset), "{unset:?}");
+    }
+    assert!(!is_extended::<Ud>(&["wr_set_ud_addr"]));
+    assert!(is_extended::<Rc>(&["wr_set_ud_addr", "wr_set_xrc_srqn"]));
+    assert!(is_extended::<Ud>(&["wr_rdma_read", "wr_set_xrc_srqn"]));
+    assert!(is_extended::<Rc>(&["wr_flush", "wr_atomic_write"]));
+}
+
+#[test]
+fn an_xrc_queue_pair_without_its_setter_uses_the_classic_verbs() {
+    for (unset, expected) in [(&["wr_set_xrc_srqn"], false), (&["wr_set_ud_addr"], true)] {
+        let fake = Fake::new(without(unset));
+        let context = open(&fake);
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let qp = pd.create_xrc_send_qp(&cq, small()).expect("queue pair");
+        assert_eq!(qp.is_extended(), expected, "{unset:?}");
+        drop((qp, cq, pd, context));
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_missing_operation_of_windows_is_refused() {
+    const OF_WINDOWS: [&[&str]; 3] = [&["wr_send_inv"], &["wr_bind_mw"], &["wr_local_inv"]];
+    for unset in OF_WINDOWS {
+        let mut pair = Pair::new(without(unset));
+        assert!(pair.a.is_extended(), "{unset:?}");
+        let send = wr::send_with_inv(wr::Empty, 1);
+        let rejected = pair.a.post_send(send).expect_err("no function");
+        assert_eq!(rejected.error(), PostError::Unsupported, "{unset:?}");
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_missing_optional_operation_is_an_error() {
+    for (unset, ops) in [
+        (&["wr_flush"], OptionalOps::FLUSH),
+        (&["wr_atomic_write"], OptionalOps::ATOMIC_WRITE),
+    ] {
+        let fake = Fake::new(without(unset));
+        let context = open(&fake);
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let created = pd.create_qp::<Rc>(&cq, &cq, small().optional_ops(ops));
+        let error = created.expect_err("no function");
+        assert!(error.is_unsupported(), "{error}");
+        drop((cq, pd, context));
+        fake.assert_clean();
+    }
+}
