@@ -75,6 +75,22 @@ pub(crate) fn attributes(options: CqOptions<'_>, id: CqId) -> ibv_cq_init_attr_e
     }
 }
 
+/// Returns `true` if the provider has set the functions that read the fields of an `ibv_wc`. The
+/// other functions that [`read`] calls are set by all providers (ci/provider_functions.md).
+pub(crate) fn has_readers(cq: &ibv_cq_ex) -> bool {
+    [
+        cq.read_byte_len.is_some(),
+        cq.read_imm_data.is_some(),
+        cq.read_qp_num.is_some(),
+        cq.read_src_qp.is_some(),
+        cq.read_slid.is_some(),
+        cq.read_sl.is_some(),
+        cq.read_dlid_path_bits.is_some(),
+    ]
+    .into_iter()
+    .all(|is_set| is_set)
+}
+
 /// Starts a poll. Returns 0 if there is a current completion, and otherwise the error number.
 ///
 /// # Safety
@@ -150,7 +166,7 @@ pub(crate) unsafe fn poll_one_by_one<E, const N: usize>(
 ///
 /// # Safety
 /// A poll of `cq` must be in progress and have a current completion. `cq` must have been created
-/// with `WC_FIELDS`.
+/// with `WC_FIELDS` and [have their readers](has_readers).
 #[inline]
 pub(crate) unsafe fn read(cq: *mut ibv_cq_ex, wc: &mut ibv_wc) {
     // SAFETY: the caller guarantees a current completion and the readers of `WC_FIELDS`.

@@ -185,11 +185,15 @@ pub trait FieldSet: private::Sealed + Copy + Send + Sync + 'static {
         unsafe { ibv_create_cq_ex(context, attr) }
     }
 
+    /// Returns `true` if the provider has set the functions that [`read`](Self::read) calls.
+    #[doc(hidden)]
+    fn has_readers(cq: &ibv_cq_ex) -> bool;
+
     /// Copies the additional fields of the current completion. The others were copied.
     ///
     /// # Safety
-    /// A poll of `cq`, which was created by [`create`](Self::create), is in progress and has a
-    /// current completion.
+    /// A poll of `cq`, which was created by [`create`](Self::create) and [has the
+    /// readers](Self::has_readers), is in progress and has a current completion.
     #[doc(hidden)]
     unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut EntryEx);
 }
@@ -205,6 +209,17 @@ impl<T: Field, W: Field, V: Field, F: Field> FieldSet for CqFields<T, W, V, F> {
         name(V::ENABLED, "VLAN tag"),
         name(F::ENABLED, "flow tag"),
     ];
+
+    fn has_readers(cq: &ibv_cq_ex) -> bool {
+        [
+            (T::ENABLED, cq.read_completion_ts.is_some()),
+            (W::ENABLED, cq.read_completion_wallclock_ns.is_some()),
+            (V::ENABLED, cq.read_cvlan.is_some()),
+            (F::ENABLED, cq.read_flow_tag.is_some()),
+        ]
+        .into_iter()
+        .all(|(is_enabled, is_set)| is_set || !is_enabled)
+    }
 
     #[inline]
     unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut EntryEx) {

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use rdma_sys::ibv_cq_ex;
+use rdma_sys::{ibv_cq_ex, ibv_destroy_cq};
 
 use super::completion_ex::CompletionsEx;
 use super::entry_ex::EntryEx;
@@ -92,9 +92,18 @@ impl Context {
             let mut attr = extended::attributes(options, id);
             attr.wc_flags |= u64::from(F::FLAGS);
             // SAFETY: context and channel are alive, and the attributes are valid during the call.
-            let raw = NonNull::new(unsafe { F::create(self.as_raw(), &mut attr) });
-            raw.map(NonNull::cast)
-                .ok_or_else(|| self.create_cq_ex_error::<F>(options, Errno::last()))
+            let raw = NonNull::new(unsafe { F::create(self.as_raw(), &mut attr) })
+                .ok_or_else(|| self.create_cq_ex_error::<F>(options, Errno::last()))?;
+            // SAFETY: the queue was just created, and nothing else refers to it.
+            let queue = unsafe { raw.as_ref() };
+            if !extended::has_readers(queue) || !F::has_readers(queue) {
+                // SAFETY: as above. It is not used again.
+                if unsafe { ibv_destroy_cq(raw.cast().as_ptr()) } != 0 {
+                    crate::leak::with_parent(&(self.clone(), options.channel.cloned()));
+                }
+                return Err(self.create_cq_ex_error::<F>(options, Errno(libc::EOPNOTSUPP)));
+            }
+            Ok(raw.cast())
         })?;
         forked::add(Object::CompletionQueue(queue.inner().raw.cast()));
         Ok(CompletionQueueEx {

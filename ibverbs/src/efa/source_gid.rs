@@ -65,6 +65,11 @@ impl FieldSet for SourceGid {
         unsafe { efadv_create_cq(context, attr, &raw mut efa, size) }
     }
 
+    fn has_readers(_: &ibv_cq_ex) -> bool {
+        // libefa sets the function of each queue with the flag (ci/provider_functions.md).
+        true
+    }
+
     #[inline]
     unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut EntryEx) {
         entry.source_gid = None;

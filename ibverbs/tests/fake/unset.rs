@@ -3,11 +3,13 @@
 
 use crate::fixture::{Pair, open, small};
 use fake_provider::{Fake, Profile};
+use ibverbs::cq_ex::{CqFields, FieldSet};
 use ibverbs::qp::OptionalOps;
-use ibverbs::{CqOptions, DuplexTransport, PostError, Rc, Ud, wr};
+use ibverbs::{CqOptions, DuplexTransport, ErrorKind, PostError, Rc, Ud, wr};
 
 const fn without(unset: &'static [&'static str]) -> Profile {
     Profile {
+        extra_fields: true,
         more_verbs: true,
         unset,
         ..Profile::RXE
@@ -93,4 +95,48 @@ fn a_missing_optional_operation_is_an_error() {
         drop((cq, pd, context));
         fake.assert_clean();
     }
+}
+
+#[test]
+fn a_completion_queue_without_a_reader_is_an_error() {
+    const READERS: [&[&str]; 11] = [
+        &["read_byte_len"],
+        &["read_imm_data"],
+        &["read_qp_num"],
+        &["read_src_qp"],
+        &["read_slid"],
+        &["read_sl"],
+        &["read_dlid_path_bits"],
+        &["read_completion_ts"],
+        &["read_completion_wallclock_ns"],
+        &["read_cvlan"],
+        &["read_flow_tag"],
+    ];
+    fn create(unset: &'static [&'static str], fields: impl FieldSet) -> Result<(), ErrorKind> {
+        let fake = Fake::new(without(unset));
+        let context = open(&fake);
+        let created = context.create_cq_ex(CqOptions::new(), fields);
+        let result = created.map(drop).map_err(|error| error.kind());
+        drop(context);
+        fake.assert_clean();
+        result
+    }
+    for unset in READERS {
+        let fields = CqFields::new().timestamp().wallclock().cvlan().flow_tag();
+        assert_eq!(
+            create(unset, fields),
+            Err(ErrorKind::Unsupported),
+            "{unset:?}"
+        );
+    }
+    let others = &[
+        "read_completion_wallclock_ns",
+        "read_cvlan",
+        "read_flow_tag",
+    ];
+    assert_eq!(create(others, CqFields::new().timestamp()), Ok(()));
+    assert_eq!(
+        create(&["read_completion_ts"], CqFields::new().cvlan()),
+        Ok(())
+    );
 }

@@ -9,11 +9,11 @@ macro_rules! readers {
         ///
         /// # Safety
         /// `cq` must be live and have a current completion, and it must have been created with the
-        /// flag that this field requires, if any.
+        /// flag that this field requires, if any, by a provider that has set the function.
         #[inline]
         pub unsafe fn $name(cq: *mut ibv_cq_ex) -> $value {
-            // SAFETY: the caller guarantees a current completion; a provider implements the
-            // functions of all fields that the queue was created with.
+            // SAFETY: the caller guarantees a current completion and that the provider has set the
+            // function.
             unsafe { call!((*cq).$entry, cq) }
         }
     )*};
@@ -60,7 +60,7 @@ readers! {
 /// writable.
 #[inline]
 pub unsafe fn ibv_wc_read_tm_info(cq: *mut ibv_cq_ex, tm_info: *mut ibv_wc_tm_info) {
-    // SAFETY: the caller guarantees a current completion; a provider sets the functions of all
-    // fields that the queue was created with.
+    // SAFETY: the caller guarantees a current completion and that the provider has set the
+    // function.
     unsafe { call!((*cq).read_tm_info, cq, tm_info) }
 }

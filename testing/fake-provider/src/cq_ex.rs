@@ -16,6 +16,7 @@ use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
 use crate::pd::FakePd;
+use crate::profile::unset;
 use crate::state::{DeviceState, ThreadToken};
 
 /// Completion fields that every profile supports. Soft-RoCE supports the same ones.
@@ -61,12 +62,13 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     } else {
         FIELDS
     };
+    let profile = state.profile;
     drop(state);
     if attr.wc_flags & !u64::from(fields) != 0 {
         return null(libc::EOPNOTSUPP);
     }
     let requested = |flag: u32| attr.wc_flags & u64::from(flag) != 0;
-    let empty = ibv_cq_ex {
+    let mut empty = ibv_cq_ex {
         context,
         channel: attr.channel,
         cq_context: attr.cq_context,
@@ -94,6 +96,12 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         read_flow_tag: requested(IBV_WC_EX_WITH_FLOW_TAG).then_some(read_flow_tag),
         ..Default::default()
     };
+    #[rustfmt::skip]
+    unset!(empty, profile, [
+        read_byte_len, read_imm_data, read_qp_num, read_src_qp, read_slid, read_sl,
+        read_dlid_path_bits, read_completion_ts, read_completion_wallclock_ns, read_cvlan,
+        read_flow_tag,
+    ]);
     // SAFETY: the caller passes a valid context and a channel that is valid or NULL.
     let object = unsafe {
         crate::cq::create(
