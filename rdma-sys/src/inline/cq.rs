@@ -15,8 +15,8 @@ use crate::{
 /// `cq` must be live and `wc` writable for `num_entries`.
 #[inline]
 pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets every entry of
-    // the classic table.
+    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets this entry of
+    // the classic table if the provider does not.
     unsafe { call!((*(*cq).context).ops.poll_cq, cq, num_entries, wc) }
 }
 
@@ -26,8 +26,8 @@ pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) 
 /// `cq` must be live.
 #[inline]
 pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets every entry of
-    // the classic table.
+    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets this entry of
+    // the classic table if the provider does not.
     unsafe { call!((*(*cq).context).ops.req_notify_cq, cq, solicited_only) }
 }
 
@@ -78,8 +78,8 @@ pub const fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
 /// `cq` must be live with no batch started, and `attr` must be readable.
 #[inline]
 pub unsafe fn ibv_start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is live; every provider sets the polling functions of
-    // an extended queue.
+    // SAFETY: the caller guarantees that `cq` is live; every provider of extended queues sets their
+    // polling functions.
     unsafe { call!((*cq).start_poll, cq, attr) }
 }
 
@@ -90,8 +90,8 @@ pub unsafe fn ibv_start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) ->
 /// `cq` must be live with a batch started.
 #[inline]
 pub unsafe fn ibv_next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is live; every provider sets the polling functions of
-    // an extended queue.
+    // SAFETY: the caller guarantees that `cq` is live; every provider of extended queues sets their
+    // polling functions.
     unsafe { call!((*cq).next_poll, cq) }
 }
 
@@ -101,7 +101,7 @@ pub unsafe fn ibv_next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// `cq` must be live with a batch started.
 #[inline]
 pub unsafe fn ibv_end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: the caller guarantees that `cq` is live; every provider sets the polling functions of
-    // an extended queue.
+    // SAFETY: the caller guarantees that `cq` is live; every provider of extended queues sets their
+    // polling functions.
     unsafe { call!((*cq).end_poll, cq) }
 }

@@ -33,7 +33,7 @@ pub unsafe fn ibv_open_xrcd(
 #[inline]
 pub unsafe fn ibv_close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: the caller guarantees that the domain is live. Only a provider with an extended
-    // context can open one, and such a provider can close it.
+    // context can open one, and libibverbs sets this entry if the provider does not.
     unsafe {
         let vctx = verbs_get_ctx((*xrcd).context);
         call!((*vctx).close_xrcd, xrcd)

@@ -26,8 +26,8 @@ pub unsafe fn ibv_alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
 /// `mw` must be live and must not be used after the call.
 #[inline]
 pub unsafe fn ibv_dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the caller guarantees that the window is live. A provider that allocates windows can
-    // free them.
+    // SAFETY: the caller guarantees that the window is live; libibverbs sets this entry of the
+    // classic table if the provider does not.
     unsafe { call!((*(*mw).context).ops.dealloc_mw, mw) }
 }
 
@@ -38,8 +38,8 @@ pub unsafe fn ibv_dealloc_mw(mw: *mut ibv_mw) -> c_int {
 /// live.
 #[inline]
 pub unsafe fn ibv_bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid. A provider that allocates windows
-    // can bind them.
+    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets this entry of the
+    // classic table if the provider does not (mana allocates windows, but cannot bind them).
     unsafe {
         if (*mw).type_ != IBV_MW_TYPE_1 {
             return libc::EINVAL;

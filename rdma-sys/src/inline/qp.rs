@@ -20,8 +20,8 @@ pub unsafe fn ibv_post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets every entry of
-    // the classic table.
+    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets this entry of
+    // the classic table if the provider does not.
     unsafe { call!((*(*qp).context).ops.post_send, qp, wr, bad_wr) }
 }
 
@@ -36,8 +36,8 @@ pub unsafe fn ibv_post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets every entry of
-    // the classic table.
+    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets this entry of
+    // the classic table if the provider does not.
     unsafe { call!((*(*qp).context).ops.post_recv, qp, wr, bad_wr) }
 }
 

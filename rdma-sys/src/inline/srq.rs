@@ -20,8 +20,8 @@ pub unsafe fn ibv_post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets every entry of
-    // the classic table.
+    // SAFETY: the caller guarantees that the arguments are valid; libibverbs sets this entry of
+    // the classic table if the provider does not.
     unsafe { call!((*(*srq).context).ops.post_srq_recv, srq, wr, bad_wr) }
 }
 

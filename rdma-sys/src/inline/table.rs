@@ -1,10 +1,11 @@
 //! Calls through the provider's function tables.
 
-/// Calls a table entry that every provider sets. Like C, it does not check for NULL in release
+/// Calls a table entry that the provider has set. Like C, it does not check for NULL in release
 /// builds.
 ///
 /// The macro must be used in an unsafe block: the entry must not be NULL, and the arguments must be
-/// valid for the function.
+/// valid for the function. `ci/provider_functions.md` lists which providers set an entry, and
+/// `ci/tests/provider_functions` checks that no call of the other crates finds it NULL.
 macro_rules! call {
     ($entry:expr, $($argument:expr),* $(,)?) => {{
         let entry = $entry;
