@@ -116,10 +116,10 @@
 //! RDMA memory is outside Rust's memory model: a device is not a thread, and the model does not
 //! describe its accesses. The crate assumes what the verbs promise. A device accesses the local
 //! memory of a request from the post until its completion was polled or its queue pair destroyed,
-//! and at no other time. Polling a completion makes the device's writes visible. The provider's code
-//! is a part of the device in this sense: libmlx5 and libhns write short messages to memory with the
-//! processor while they poll. Everything else is ordinary ownership: forgetting a value leaks it and
-//! has no other effect.
+//! and at no other time. Polling a completion makes the device's writes visible. The provider's
+//! code is a part of the device in this sense: libmlx5 and libhns write short messages to memory
+//! with the processor while they poll. Everything else is ordinary ownership: forgetting a value
+//! leaks it and has no other effect.
 //!
 //! # Threads
 //!

@@ -103,7 +103,7 @@ pub struct LogStreams {
     pub errored: u8,
 }
 
-/// What only a function of the provider can set when it creates a queue pair.
+/// Attributes of a queue pair that only a function of the provider can set.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DriverOptions {

@@ -38,14 +38,14 @@ pub(crate) struct DeviceProperties {
     pub(crate) stops_before_failures: bool,
     /// Completions of queue pairs that were destroyed.
     pub(crate) left_completions: LeftCompletions,
-    /// What is not done with the provider.
+    /// The uses of the provider that the library avoids.
     pub(crate) avoided: Avoided,
 }
 
 bitflags! {
-    /// What the library does not do with a provider, because the provider's code makes it unsafe:
-    /// it copies to or from addresses with the processor, follows freed memory, or writes outside of
-    /// its own. The evidence is in ci/DRIVERS.md, "What is avoided".
+    /// Uses of a provider that the library avoids, because the provider's code makes them unsafe:
+    /// it copies to or from addresses with the processor, follows freed memory, or writes outside
+    /// of its own. The evidence is in ci/DRIVERS.md, "What is avoided".
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Avoided: u32 {
         /// Shared receive queues.
@@ -70,7 +70,7 @@ bitflags! {
         const DEVICE_ADDRESSES = 1 << 9;
         /// Raw packets at such addresses.
         const RAW_DEVICE_ADDRESSES = 1 << 10;
-        /// Letting libmlx5 copy short messages to the addresses of a queue pair with such addresses,
+        /// Letting libmlx5 copy short messages to the memory of a queue pair with such addresses,
         /// or of a shared receive queue ("scatter to CQE").
         const SCATTER_TO_CQE = 1 << 11;
     }

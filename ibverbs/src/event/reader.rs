@@ -142,8 +142,8 @@ struct Record {
     reserved: u32,
 }
 
-/// Does what `ibv_get_async_event` does (libibverbs/device.c), except that the provider does not see
-/// the event. Returns -1 and sets `errno` on failure.
+/// Reads an event as `ibv_get_async_event` does (libibverbs/device.c), except that the provider
+/// does not see it. Returns -1 and sets `errno` on failure.
 fn read_event(fd: BorrowedFd<'_>, event: &mut ibv_async_event) -> i32 {
     let mut record = Record::default();
     let size = size_of_val(&record);
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn records_of_the_kernel_are_read_like_libibverbs_does() {
         let mut ends = [0; 2];
-        // SAFETY: the array has two descriptors, each of which has one owner.
+        // SAFETY: the array has two descriptors, and each has one owner.
         let (from, mut to) = unsafe {
             assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK), 0);
             (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))

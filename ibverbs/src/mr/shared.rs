@@ -276,8 +276,8 @@ impl SharedRegion {
             return Err(misaligned(at));
         }
         // SAFETY: the 8 bytes are in bounds and aligned, because the region starts at a multiple of
-        // 8, and live as long as self. All accesses of Rust code are atomic accesses to words. Those
-        // of devices and providers are outside the memory model (see the documentation of the
+        // 8, and live as long as self. All accesses of Rust code are atomic accesses to words.
+        // Those of devices and providers are outside the memory model (see the documentation of the
         // crate).
         Ok(unsafe { AtomicU64::from_ptr(self.region.start().as_ptr().add(at).cast()) })
     }

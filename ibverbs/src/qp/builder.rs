@@ -121,8 +121,8 @@ impl Parts<'_> {
     /// Returns what a function of the provider sets for the queue pair.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if it is to use addresses that this process does not have, and the
-    /// provider copies to them.
+    /// [`ErrorKind::Unsupported`] if it is to use addresses that this process does not have, and
+    /// the provider copies to them.
     fn driver_options<T: SendTransport>(&self, options: QpOptions) -> Result<DriverOptions> {
         let context = self.pd.context();
         let receives = self

@@ -27,8 +27,8 @@ impl Id {
     /// Returns the options that the peer sent; all zeros if there were none.
     pub(crate) fn remote_ece(&self, detail: &dyn fmt::Display) -> Result<Ece> {
         let mut raw = ibv_ece::default();
-        // SAFETY: `self` keeps the identifier alive, nothing changes it meanwhile, and the structure
-        // is valid for writing.
+        // SAFETY: `self` keeps the identifier alive, nothing changes it meanwhile, and the
+        // structure is valid for writing.
         let returned = self
             .channel()
             .without_readers(|| unsafe { rdma_get_remote_ece(self.as_ptr(), &raw mut raw) });

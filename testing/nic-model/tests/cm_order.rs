@@ -1,5 +1,6 @@
-//! What rdmacm calls in which order, seen by functions that replace those of libibverbs and
-//! librdmacm in this program: the kernel and the model accept other orders too.
+//! The order in which rdmacm destroys objects, and the calls that exclude each other, seen by
+//! functions that replace those of libibverbs and librdmacm in this program. The kernel and the
+//! model accept other orders too.
 #![allow(unsafe_code, reason = "replaces functions of C libraries")]
 
 use std::ffi::{CStr, c_int, c_void};

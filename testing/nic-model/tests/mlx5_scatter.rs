@@ -10,7 +10,7 @@ use ibverbs::{
 };
 use pair::{REMOTE, open};
 
-/// Where a message is received.
+/// A queue pair that receives messages, with its shared receive queue if it has one.
 enum Receiver<T: ConnectedDuplexTransport> {
     Qp(QueuePair<T>),
     Srq(QueuePair<T>, SharedReceiveQueue),

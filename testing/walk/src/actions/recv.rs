@@ -88,8 +88,8 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// Checks the result of holding memory: memory of another domain is refused, and so is that with
-    /// addresses of the device, unless the queue was created for them.
+    /// Checks the result of holding memory: memory of another domain is refused, and so is that
+    /// with addresses of the device, unless the queue was created for them.
     fn check_held(
         &self,
         held: ibverbs::Result<HeldModel>,
