@@ -138,6 +138,12 @@ impl Queue {
             Err(error) if error.is_unsupported() => create(false)?,
             created => created?,
         };
+        if (qp.caps().max_inline_data as usize) < Notice::LEN {
+            let device = pd.context().device_name();
+            let what = format!("{device}: its provider copies no inline data");
+            return Err(Error::new(ErrorKind::Unsupported, "create a queue", what)
+                .with_help("use another device"));
+        }
         let records = Records::new(path.is_none());
         let mut qp = match path {
             Some(path) => Qp::verbs(qp, path)?,
