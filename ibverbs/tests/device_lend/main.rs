@@ -230,6 +230,18 @@ fn lending_checks_the_queues() {
         let error = another.expect_err("lent");
         assert!(error.to_string().contains("was lent"), "{error}");
 
+        // SAFETY: nothing is posted, and the queue pair is not used anymore.
+        let result = unsafe {
+            a.qp.lend(&mut a.sends, 0, |queues| {
+                let blocks = u16::try_from(queues.free_blocks() + 1).expect("a small queue");
+                let number = u32::from(queues.next_block().wrapping_add(blocks));
+                let record = queues.queue_pair().dbrec.add(1);
+                record.write_volatile(number.to_be());
+            })
+        };
+        let error = result.expect_err("more blocks than are free");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+
         let classic = QpOptions::new().classic_only(true);
         let mut cq = context.create_cq(CqOptions::new()).expect("queue");
         let mut classic = pd.create_qp::<Rc>(&cq, &cq, classic).expect("queue pair");

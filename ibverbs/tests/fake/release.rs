@@ -187,6 +187,53 @@ fn waiting_receives_delay_only_memory_that_they_can_write() {
 }
 
 #[test]
+fn a_token_of_another_queue_is_rejected_after_a_release() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        let region = pair.region();
+        // The same number in both queues.
+        let [of_a, of_b] = [&mut pair.a, &mut pair.b].map(|qp| {
+            let first = qp.hold(&region).expect("hold");
+            assert!(qp.release(first).expect("own token"));
+            qp.hold(&region).expect("hold")
+        });
+        assert_eq!(
+            error_of(pair.a.post_send(wr::send(of_b))),
+            Some(PostError::WrongQueue)
+        );
+        pair.post_recvs(1);
+        pair.a.post_send(wr::send(of_a)).expect("own token");
+        drop((pair.retire(), region));
+        pair.finish();
+    }
+}
+
+/// A send and a receive use the memory, and complete in both orders.
+#[test]
+fn memory_is_kept_until_its_last_request_has_retired() {
+    for (profile, receives_first) in PROFILES.into_iter().flat_map(|p| [(p, false), (p, true)]) {
+        let mut pair = Pair::new(profile);
+        let region = pair.region();
+        let held = pair.a.hold(&region).expect("hold");
+        drop(region);
+        pair.a.post_recv(wr::recv(held)).expect("receive");
+        // It waits for a receive of the peer.
+        pair.a.post_send(wr::send(held)).expect("send");
+        assert!(!pair.a.release(held).expect("own token"), "two requests");
+        for first in [true, false] {
+            if first == receives_first {
+                pair.b.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+            } else {
+                pair.post_recvs(1);
+            }
+            assert_eq!(pair.retire().0.len(), 1);
+            assert_eq!(pair.a.release(held).expect("own token"), !first);
+        }
+        pair.finish();
+    }
+}
+
+#[test]
 fn a_shared_receive_queue_releases_memory() {
     for profile in IN_ORDER {
         let fake = Fake::new(profile);

@@ -111,6 +111,20 @@ fn a_queue_pair_that_left_a_scope_can_start_its_own() {
 }
 
 #[test]
+fn a_queue_pair_of_another_protection_domain_cannot_join() {
+    let mut pair = Pair::new(Profile::RXE);
+    let pd = pair.context.alloc_pd().expect("protection domain");
+    let mut other = pd
+        .create_qp::<Rc>(&pair.cq, &pair.cq, small())
+        .expect("queue pair");
+    let joined = pair.a.scope(|scope| scope.join(&mut other).map(drop));
+    let error = joined.expect_err("its keys are others");
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    drop((other, pd));
+    pair.finish();
+}
+
+#[test]
 fn only_queue_pairs_with_requests_in_flight_are_destroyed() {
     for profile in PROFILES {
         for of_first in [false, true] {
