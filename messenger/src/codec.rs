@@ -246,6 +246,8 @@ mod tests {
             ..HEADER
         };
         assert!(Header::decode(&[&control.encode()[..], b"abc"].concat()).is_err());
+        let control = Header { len: 0, ..control };
+        assert!(Header::decode(&control.encode()).is_err(), "more follows");
         let empty = Header { len: 0, ..HEADER };
         assert!(
             Header::decode(&empty.encode()).is_err(),

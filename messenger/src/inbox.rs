@@ -165,3 +165,51 @@ impl<B: Deref<Target = [u8]>> Inbox<B> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(kind: Kind, len: u32, remaining: u32) -> Header {
+        Header {
+            kind,
+            wants_ack: false,
+            is_end: kind == Kind::Control,
+            number: 1,
+            received: 1,
+            limit: 1,
+            len,
+            remaining,
+        }
+    }
+
+    #[test]
+    fn fragments_must_continue_a_message_within_its_limit() {
+        let mut inbox = Inbox::new(10);
+        let check = |inbox: &Inbox<Vec<u8>>, len, remaining| {
+            inbox.check(&header(Kind::Data, len, remaining)).is_ok()
+        };
+        let end = header(Kind::Control, 0, 0);
+        assert!(check(&inbox, 10, 0) && check(&inbox, 4, 6) && inbox.check(&end).is_ok());
+        assert!(!check(&inbox, 11, 0) && !check(&inbox, 4, 7) && !check(&inbox, 1, u32::MAX));
+        let push = |inbox: &mut Inbox<Vec<u8>>, byte: u8, len: u32, remaining| {
+            let buf = vec![byte; HEADER_LEN + len as usize];
+            inbox.push(&header(Kind::Data, len, remaining), buf);
+        };
+        push(&mut inbox, 1, 4, 6);
+        assert!(check(&inbox, 6, 0) && check(&inbox, 2, 4));
+        assert!(!check(&inbox, 5, 0) && !check(&inbox, 6, 1) && !check(&inbox, 7, 0));
+        assert!(inbox.check(&end).is_err(), "within a message");
+        let control = Header {
+            is_end: false,
+            ..end
+        };
+        assert!(inbox.check(&control).is_ok());
+        push(&mut inbox, 2, 6, 0);
+        assert!(inbox.check(&end).is_ok() && !inbox.is_empty());
+        assert_eq!(inbox.assemble(), 2);
+        let message = inbox.take().expect("complete");
+        assert_eq!(message.bytes(), [&[1; 4][..], &[2; 6]].concat());
+        assert!(inbox.is_empty());
+    }
+}

@@ -104,6 +104,47 @@ fn messages_are_exchanged_in_order_until_a_shutdown() {
     }
 }
 
+/// The peer can use a credit at once, and answers what is sent.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn receives_are_posted_before_the_peer_needs_them() {
+    let free = |messenger: &mut Messenger| {
+        let slots = messenger.with_qp(|qp| qp.recv_slots_free());
+        slots.expect("open")
+    };
+    for (endpoint, copies) in one_endpoint_each()
+        .iter()
+        .flat_map(|one| [(one, true), (one, false)])
+    {
+        run(
+            endpoint,
+            |mut server| {
+                let unused = free(&mut server);
+                if copies {
+                    assert!(server.try_send(b"first").expect("send"));
+                } else {
+                    let buffer = server.buffer(TIMEOUT).expect("buffer");
+                    server.send_buffer(buffer, TIMEOUT).expect("send");
+                }
+                // Those for the four other control messages of PROTOCOL.md.
+                assert_eq!(free(&mut server), unused - 4);
+                let message = next(&mut server);
+                let kept = free(&mut server);
+                drop(message);
+                assert_eq!(free(&mut server), kept - 1);
+                server.shutdown(TIMEOUT).expect("shutdown");
+                assert_end(&mut server);
+            },
+            |mut client| {
+                next(&mut client);
+                client.send(b"second", TIMEOUT).expect("send");
+                client.shutdown(TIMEOUT).expect("shutdown");
+                assert_end(&mut client);
+            },
+        );
+    }
+}
+
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn no_message_to_a_slow_receiver_is_lost() {

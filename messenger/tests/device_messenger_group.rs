@@ -192,6 +192,32 @@ fn messengers_of_a_group_do_not_disturb_each_other() {
     }
 }
 
+/// Some drivers remove the completions of a queue pair when it is destroyed.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn messages_to_a_dropped_member_return_their_receives() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let pd = endpoint.context.alloc_pd().expect("protection domain");
+            let options = GroupOptions::new().connections(4).depth(1);
+            let group = MessengerGroup::new(&pd, &options).expect("group");
+            let options = MessengerOptions::new().group(&group);
+            // The shared receive queue is not renewed while the group has a member.
+            let (mut client, mut server) = connect(&endpoint, 1, &options).remove(0);
+            // More often than the queue has receives.
+            for _ in 0..32 {
+                let (mut sender, receiver) = connect(&endpoint, 1, &options).remove(0);
+                sender.send(b"not received", TIMEOUT).expect("send");
+                thread::sleep(Duration::from_millis(5));
+                drop(receiver);
+            }
+            client.send(b"received", TIMEOUT).expect("send");
+            let message = server.recv(TIMEOUT).expect("receive").expect("a message");
+            assert_eq!(message[..], *b"received");
+        });
+    }
+}
+
 /// Connects a queue pair and sends messages without completing the handshake.
 fn send_without_establishing(endpoint: &Endpoint, address: SocketAddr) -> impl Sized + use<> {
     const MESSAGES: usize = 4;
