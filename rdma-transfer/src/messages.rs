@@ -252,3 +252,236 @@ fn malformed(what: &str) -> Error {
     let what = format!("the peer has sent a wrong control message: {what}");
     Error::new(ErrorKind::Malformed, "transfer", what)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use fake_provider::{Fake, Profile};
+    use ibverbs::RemoteMemory;
+
+    use super::*;
+    use crate::control::Control;
+    use crate::immediates::Notice;
+    use crate::nic::{Nic, Waker};
+    use crate::options::EngineOptions;
+    use crate::path::Remote;
+    use crate::qp::Address;
+    use crate::region::Owner;
+    use crate::remote_region::RemoteRegion;
+
+    const KEY: RemoteMemory = RemoteMemory {
+        addr: 0,
+        len: 8,
+        rkey: 1,
+    };
+
+    #[derive(Default)]
+    struct Sent(Arc<Mutex<Vec<Message>>>);
+
+    impl Control for Sent {
+        fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
+            lock(&self.0).push(Message::from_bytes(&message)?);
+            Ok(())
+        }
+
+        fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
+            Ok(None)
+        }
+    }
+
+    /// Runs a function with the state of a peer that has one device and one path.
+    fn with_path(check: impl Fn(&Core, &mut State, &Mutex<Vec<Message>>)) {
+        let fake = Fake::new(Profile::RXE);
+        let options = EngineOptions::new();
+        let owner = Owner {
+            id: 0,
+            releases: Arc::default(),
+        };
+        let nic = Nic::open(0, fake.name(), &options).expect("opened");
+        let waker = Waker::new().expect("a descriptor");
+        let core = Core::new(owner, vec![Arc::new(nic)], options, waker);
+        let sent = Sent::default();
+        let messages = Arc::clone(&sent.0);
+        let mut state = State::new(Box::new(sent));
+        state.handle(&core, hello(VERSION, 1), Instant::now());
+        assert!(state.ended.is_none() && state.paths.len() == 1);
+        check(&core, &mut state, &messages);
+    }
+
+    fn hello(version: u32, devices: usize) -> Message {
+        Message::Hello {
+            version,
+            random: 0,
+            devices,
+            queue_pairs: 1,
+        }
+    }
+
+    /// Returns the messages about a path.
+    fn of_path(path: usize, epoch: u64) -> [Message; 5] {
+        let address = Address::Cm {
+            listener: None,
+            secret: 1,
+            receives: 1,
+        };
+        let (unknown, known) = <(Unknown, Unknown)>::default();
+        [
+            Message::Up {
+                path,
+                epoch,
+                address,
+            },
+            Message::Ready { path, epoch },
+            Message::Down {
+                path,
+                epoch,
+                unknown,
+            },
+            Message::Settled { path, epoch, known },
+            Message::Received {
+                path,
+                epoch,
+                count: 0,
+            },
+        ]
+    }
+
+    #[test]
+    fn messages_of_other_epochs_change_nothing() {
+        with_path(|core, state, sent| {
+            let now = Instant::now();
+            state.paths[0].begin_epoch();
+            for closed in [false, true] {
+                if closed {
+                    state.paths[0].link = Link::Closed;
+                }
+                for message in [of_path(0, 0), of_path(0, 2)].concat() {
+                    state.handle(core, message, now);
+                }
+                let path = &state.paths[0];
+                assert_eq!((path.epoch, path.remote), (1, Remote::default()));
+                assert!(path.closed_by_peer.is_none() && lock(sent).is_empty());
+            }
+            assert!(state.ended.is_none());
+            let [_, _, down, settled, _] = of_path(0, 1);
+            state.paths[0].link = Link::Idle;
+            state.handle(core, settled.clone(), now);
+            assert_eq!(state.paths[0].epoch, 1, "this side has not closed its own");
+            state.handle(core, down, now);
+            assert!(lock(sent).is_empty(), "not before it has");
+            state.closed(core, 0, now);
+            state.paths[0].unconfirmed.push(9);
+            state.handle(core, settled, now);
+            assert!(state.paths[0].epoch == 2 && state.paths[0].retry_at > now);
+            let abandoned = Message::Abandoned { transfer: 9 };
+            assert_eq!(lock(sent).last(), Some(&abandoned));
+        });
+    }
+
+    #[test]
+    fn the_side_with_the_larger_number_accepts() {
+        with_path(|core, state, _| {
+            assert!(state.accepts && state.random > 0);
+            state.paths.clear();
+            state.random = 0;
+            state.handle(core, hello(VERSION, 1), Instant::now());
+            assert!(!state.accepts);
+        });
+    }
+
+    #[test]
+    fn the_answer_names_what_has_arrived_and_what_was_released() {
+        with_path(|core, state, sent| {
+            let notice = Notice {
+                transfer: 3,
+                job: 0,
+                jobs: 2,
+                value: 1,
+            };
+            state.arrivals.add(&notice).expect("few transfers");
+            lock(&core.owner.releases.registered).insert(5);
+            state.paths[0].link = Link::Closed;
+            let down = |jobs, regions| Message::Down {
+                path: 0,
+                epoch: 0,
+                unknown: Unknown { jobs, regions },
+            };
+            let asked = down(vec![(3, 0), (3, 1), (4, 0)], vec![5, 6]);
+            state.handle(core, asked, Instant::now());
+            let known = Unknown {
+                jobs: vec![(3, 0)],
+                regions: vec![6],
+            };
+            let answer = Message::Settled {
+                path: 0,
+                epoch: 0,
+                known,
+            };
+            assert_eq!(*lock(sent), [answer]);
+        });
+    }
+
+    #[test]
+    fn a_peer_with_wrong_messages_is_disconnected() {
+        let key = |device| Message::Key {
+            region: 0,
+            device,
+            key: KEY,
+        };
+        let offer = |name: &str, keys| Message::Offer {
+            name: name.to_owned(),
+            region: RemoteRegion {
+                id: 0,
+                keys: vec![KEY; keys],
+            },
+        };
+        let others = [
+            hello(VERSION, 1),
+            key(1),
+            offer("two keys", 2),
+            offer(&"n".repeat(MAX_NAME + 1), 1),
+        ];
+        for wrong in of_path(1, 0).into_iter().chain(others) {
+            with_path(|core, state, _| {
+                let now = Instant::now();
+                state.handle(core, key(0), now);
+                state.handle(core, offer(&"n".repeat(MAX_NAME), 1), now);
+                assert!(state.ended.is_none(), "{:?}", state.ended);
+                state.handle(core, wrong.clone(), now);
+                assert!(state.ended.is_some(), "{wrong:?}");
+            });
+        }
+        with_path(|core, state, _| {
+            for name in 0..MAX_OFFERS {
+                state.handle(core, offer(&name.to_string(), 1), Instant::now());
+            }
+            state.handle(core, offer("1", 1), Instant::now());
+            assert!(state.ended.is_none(), "{:?}", state.ended);
+            state.handle(core, offer("one more", 1), Instant::now());
+            assert!(state.ended.is_some());
+        });
+        with_path(|core, state, _| {
+            let keys = (0..MAX_KEYS as u64 - 1).map(|region| ((region, 0), KEY));
+            state.replaced.extend(keys);
+            for (region, is_full) in [(u64::MAX, false), (u64::MAX - 1, true)] {
+                let key = Message::Key {
+                    region,
+                    device: 0,
+                    key: KEY,
+                };
+                state.handle(core, key, Instant::now());
+                assert_eq!(state.ended.is_some(), is_full);
+            }
+        });
+        let first = [(VERSION + 1, 1), (VERSION, 0), (VERSION, MAX_PATHS + 1)];
+        for (version, devices) in first.into_iter().chain([(VERSION, MAX_PATHS)]) {
+            with_path(|core, state, _| {
+                state.paths.clear();
+                state.handle(core, hello(version, devices), Instant::now());
+                let is_valid = (version, devices) == (VERSION, MAX_PATHS);
+                assert_eq!(state.ended.is_none(), is_valid, "{devices}");
+            });
+        }
+    }
+}

@@ -389,6 +389,40 @@ impl fmt::Debug for Nic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::region::{Owner, Region};
+    use fake_provider::{Fake, Profile};
+    use ibverbs::MemoryOptions;
+
+    #[test]
+    fn an_earlier_generation_of_a_device_is_not_used() {
+        let fake = Fake::new(Profile::RXE);
+        let nic = Nic::open(0, fake.name(), &EngineOptions::new()).expect("opened");
+        let owner = Owner {
+            id: 0,
+            releases: Arc::default(),
+        };
+        let options = MemoryOptions::new();
+        let region = Region::alloc(&owner, &[nic.domain()], 64, options).expect("region");
+        let now = Instant::now();
+        let first = nic.device().expect("open");
+        fake.raise(rdma_sys::IBV_EVENT_DEVICE_FATAL);
+        nic.poll_events(now);
+        assert!(nic.device().is_none() && nic.down(0).is_some());
+        assert!(nic.reopen(now).is_none(), "too early");
+        let later = lock(&nic.state).retry_at.expect("is opened again");
+        let open = nic.reopen(later).expect("opened again");
+        nic.reopened(open);
+        assert!(
+            nic.reopen(later + Duration::from_secs(60)).is_none(),
+            "open"
+        );
+        assert!(nic.down(0).is_some() && nic.down(1).is_none());
+        let late = Failure::new(ErrorKind::Disconnected, "of the first one");
+        nic.fail(&first, later, &late);
+        let domain = nic.domain().expect("the second one is open");
+        region.0.register_again(0, &domain).expect("registered");
+        assert!(region.0.memory(0, 0).is_none() && region.0.memory(0, 1).is_some());
+    }
 
     #[test]
     fn the_backoff_doubles_up_to_its_limit() {

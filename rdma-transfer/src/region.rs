@@ -573,3 +573,7 @@ fn no_access(call: &'static str, what: &str) -> Error {
         format!("the memory is {what}"),
     )
 }
+
+#[cfg(test)]
+#[path = "region_tests.rs"]
+mod tests;

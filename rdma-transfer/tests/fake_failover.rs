@@ -20,6 +20,7 @@ use stress::{Random, Stress, World};
 /// Values of `enum ibv_event_type`.
 const DEVICE_FATAL: u32 = rdma_sys::IBV_EVENT_DEVICE_FATAL;
 const PORT_ERR: u32 = rdma_sys::IBV_EVENT_PORT_ERR;
+const CQ_ERR: u32 = rdma_sys::IBV_EVENT_CQ_ERR;
 
 fn engine(fakes: &[Fake], options: EngineOptions) -> Engine {
     let names: Vec<&str> = fakes.iter().map(Fake::name).collect();
@@ -169,32 +170,35 @@ fn a_deadline_holds_although_the_peer_hangs() {
     assert_eq!(bytes(&target), pattern(4096, 3));
 }
 
-/// A port error during transfers, and the port works again (Mooncake#2960).
+/// An error of a port or of completion queues during transfers, and the device works again
+/// (Mooncake#2960).
 #[test]
-fn a_link_that_goes_down_is_left_at_once() {
-    let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
-    // The stall would be noticed after an hour.
-    let options = quick().stall(Duration::from_secs(3600));
-    let (a, b) = (engine(&fakes, options), engine(&fakes, options));
-    let (peer, _a) = connect(&a, &b);
-    let source = filled(&a, 8192, 1);
-    let target = b.alloc(8192).expect("region");
-    wait_ready(&peer);
-    fakes[1].stall();
-    let all = [Span::new(0, 0, 8192)];
-    let transfer = peer
-        .write(&source, &target.remote(), &all, imm(1))
-        .expect("write");
-    fakes[1].raise(PORT_ERR);
-    transfer.wait(SOON).expect("written over the other device");
-    assert_eq!(bytes(&target), pattern(8192, 1));
-    let failure = peer.paths()[1].last_failure.clone().expect("a failure");
-    assert!(
-        failure.contains("port error") || failure.contains("closed"),
-        "{failure}"
-    );
-    fakes[1].resume();
-    wait_ready(&peer);
+fn a_path_is_left_at_once_after_an_event() {
+    for event in [PORT_ERR, CQ_ERR] {
+        let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
+        // The stall would be noticed after an hour.
+        let options = quick().stall(Duration::from_secs(3600));
+        let (a, b) = (engine(&fakes, options), engine(&fakes, options));
+        let (peer, _a) = connect(&a, &b);
+        let source = filled(&a, 8192, 1);
+        let target = b.alloc(8192).expect("region");
+        wait_ready(&peer);
+        fakes[1].stall();
+        let all = [Span::new(0, 0, 8192)];
+        let transfer = peer
+            .write(&source, &target.remote(), &all, imm(1))
+            .expect("write");
+        fakes[1].raise(event);
+        transfer.wait(SOON).expect("written over the other device");
+        assert_eq!(bytes(&target), pattern(8192, 1));
+        let failure = peer.paths()[1].last_failure.clone().expect("a failure");
+        assert!(
+            failure.contains("reported") || failure.contains("closed"),
+            "{failure}"
+        );
+        fakes[1].resume();
+        wait_ready(&peer);
+    }
 }
 
 #[test]
@@ -353,24 +357,33 @@ fn no_byte_is_wrong_or_late_under_random_faults() {
 
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
-/// A control connection that runs a function before it sends the next message.
-struct Hooked {
-    stream: StreamControl<UnixStream>,
-    hook: Arc<Hook>,
-}
+/// A control connection that shows each message to a function before it sends it.
+struct Watched<F>(StreamControl<UnixStream>, F);
 
-impl Control for Hooked {
+impl<F: FnMut(&str) + Send> Control for Watched<F> {
     fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
-        let hook = self.hook.lock().expect("no panic").take();
-        if let Some(hook) = hook {
-            hook();
-        }
-        self.stream.send(message)
+        (self.1)(std::str::from_utf8(&message).expect("JSON"));
+        self.0.send(message)
     }
 
     fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
-        self.stream.receive()
+        self.0.receive()
     }
+}
+
+/// Connects two engines, and watches the messages of both sides.
+fn connect_watched(
+    engines: [&Engine; 2],
+    watch: impl FnMut(&str) + Clone + Send + 'static,
+) -> [Peer; 2] {
+    let (of_a, of_b) = UnixStream::pair().expect("sockets");
+    let mut streams = [of_a, of_b].into_iter();
+    engines.map(|engine| {
+        let stream = StreamControl::new(streams.next().expect("two")).expect("control");
+        engine
+            .connect(Watched(stream, watch.clone()))
+            .expect("connects")
+    })
 }
 
 /// Memory that is registered after a fatal error of one device, while a path of another peer over
@@ -380,14 +393,16 @@ fn a_region_that_a_failed_device_lacks_uses_the_other_device() {
     let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
     let [a, b] = [(); 2].map(|()| engine(&fakes, quick().manual(true)));
     let hook = Arc::new(Hook::default());
-    let (of_a, of_b) = UnixStream::pair().expect("sockets");
-    let [of_a, of_b] = [of_a, of_b].map(|stream| StreamControl::new(stream).expect("control"));
-    let hooked = Hooked {
-        stream: of_a,
-        hook: Arc::clone(&hook),
+    let watch = {
+        let hook = Arc::clone(&hook);
+        move |_: &str| {
+            let hook = hook.lock().expect("no panic").take();
+            if let Some(hook) = hook {
+                hook();
+            }
+        }
     };
-    let first = a.connect(hooked).expect("connects");
-    let _first_of_b = b.connect(of_b).expect("connects");
+    let [first, _first_of_b] = connect_watched([&a, &b], watch);
     let (second, _second_of_b) = connect(&a, &b);
     let start = Instant::now();
     let mut time = 0;
@@ -448,4 +463,103 @@ fn a_region_that_a_failed_device_lacks_uses_the_other_device() {
     }
     transfer.wait(Duration::ZERO).expect("written");
     assert_eq!(bytes(&target), pattern(64, 2));
+}
+
+/// A packet of the old queue pair would overwrite what the program writes after the repetition.
+#[test]
+fn nothing_is_repeated_while_a_queue_pair_exists() {
+    let fakes = Arc::new([Fake::new(Profile::RXE)]);
+    let [a, b] = [(); 2].map(|()| engine(&fakes[..], quick().manual(true)));
+    let watch = {
+        let fakes = Arc::clone(&fakes);
+        move |message: &str| {
+            let limit = match message {
+                _ if message.starts_with("{\"Down\"") => 1,
+                _ if message.starts_with("{\"Settled\"") => 0,
+                _ => 2,
+            };
+            assert!(fakes[0].live().qps <= limit, "{message}");
+        }
+    };
+    let [peer, _a] = connect_watched([&a, &b], watch);
+    let (source, target) = (filled(&a, 64, 1), b.alloc(64).expect("region"));
+    let mut now = Instant::now();
+    let mut advance = || {
+        now += Duration::from_millis(1);
+        a.poll(now);
+        b.poll(now);
+    };
+    for value in 0..3 {
+        while peer.paths().first().is_none_or(|path| !path.is_ready) {
+            advance();
+        }
+        fakes[0].stall();
+        let all = [Span::new(0, 0, 64)];
+        let transfer = peer.write(&source, &target.remote(), &all, imm(value));
+        let transfer = transfer.expect("write");
+        fakes[0].raise(PORT_ERR);
+        advance();
+        fakes[0].resume();
+        while !transfer.has_ended() {
+            advance();
+        }
+        transfer.wait(Duration::ZERO).expect("written");
+    }
+    assert_eq!(failures(&peer), 3);
+}
+
+#[test]
+fn a_transfer_to_a_released_region_is_not_repeated() {
+    let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
+    let (a, b) = (engine(&fakes, quick()), engine(&fakes, quick()));
+    let (peer, _a) = connect(&a, &b);
+    let (source, target) = (filled(&a, 64, 1), b.alloc(64).expect("region"));
+    wait_ready(&peer);
+    fakes[0].stall();
+    let all = [Span::new(0, 0, 64)];
+    let write = peer.write(&source, &target.remote(), &all, imm(1).device(0));
+    let write = write.expect("write");
+    target.release().wait(Duration::ZERO).expect("at once");
+    fakes[0].raise(PORT_ERR);
+    let error = write.wait(SOON).expect_err("the target is gone");
+    assert!(error.to_string().contains("released the region"), "{error}");
+    assert_eq!(peer.paths()[1].failures, 0, "not tried");
+    fakes[0].resume();
+}
+
+/// The program of the receiver uses the memory for something else.
+#[test]
+fn what_has_arrived_is_not_repeated() {
+    // Also if this side cannot know it after the failure.
+    for failed_polls in [1, 2] {
+        let fakes = [Fake::new(Profile::RXE)];
+        let [a, b] = [(); 2].map(|()| engine(&fakes, quick().manual(true)));
+        let (peer, _a) = connect(&a, &b);
+        let (source, target) = (filled(&a, 64, 1), b.alloc(64).expect("region"));
+        let mut now = Instant::now();
+        while peer.paths().first().is_none_or(|path| !path.is_ready) {
+            now += Duration::from_millis(1);
+            a.poll(now);
+            b.poll(now);
+        }
+        let all = [Span::new(0, 0, 64)];
+        let write = peer.write(&source, &target.remote(), &all, imm(1));
+        let write = write.expect("write");
+        for _ in 0..failed_polls {
+            fakes[0].fail_next(Verb::ReqNotifyCq, 5);
+        }
+        a.poll(now);
+        assert_eq!(failures(&peer), 1);
+        assert_eq!(write.has_ended(), failed_polls == 1);
+        b.poll(now);
+        b.imm_counter(1).wait(1, Duration::ZERO).expect("arrived");
+        target.write(0, &[7; 64]).expect("in range");
+        while !write.has_ended() {
+            now += Duration::from_millis(1);
+            a.poll(now);
+            b.poll(now);
+        }
+        write.wait(Duration::ZERO).expect("written");
+        assert_eq!(bytes(&target), [7; 64]);
+    }
 }

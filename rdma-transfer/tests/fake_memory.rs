@@ -4,11 +4,12 @@ mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::time::Instant;
 
 use common::{SOON, bytes, connect, filled, imm, pattern, wait_ready, wait_until};
 use fake_provider::{Fake, Profile};
 use ibverbs::{MemoryOptions, mr::Backing};
-use rdma_transfer::{Engine, EngineOptions, ErrorKind, Peer, Span, TransferOptions};
+use rdma_transfer::{Engine, EngineOptions, ErrorKind, Peer, Region, Span, TransferOptions};
 
 fn engine(fakes: &[Fake]) -> Engine {
     let names: Vec<&str> = fakes.iter().map(Fake::name).collect();
@@ -65,6 +66,43 @@ fn a_vector_is_a_target_and_returns() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     drop((peer, a_of_b, source, a, b));
     fakes.iter().for_each(Fake::assert_clean);
+}
+
+/// A queue pair does not know which requests use a region.
+#[test]
+fn a_region_is_released_after_the_requests_in_flight() {
+    let fake = Fake::new(Profile::RXE);
+    let options = EngineOptions::new().manual(true);
+    let [a, b] = [(); 2].map(|()| Engine::open(&[fake.name()], options).expect("engine"));
+    let (peer, _a_of_b) = connect(&a, &b);
+    let now = Instant::now();
+    let poll = || {
+        a.poll(now);
+        b.poll(now);
+    };
+    while peer.paths().first().is_none_or(|path| !path.is_ready) {
+        poll();
+    }
+    let [first, second] = [1, 2].map(|seed| filled(&a, 64, seed));
+    let target = b.alloc(64).expect("region");
+    let write = |source: &Region| {
+        let all = [Span::new(0, 0, 64)];
+        let write = peer.write(source, &target.remote(), &all, TransferOptions::new());
+        write.expect("write")
+    };
+    let write_of_first = write(&first);
+    poll();
+    assert!(write_of_first.has_ended());
+    let regions = fake.live().mrs;
+    fake.stall();
+    let write_of_second = write(&second);
+    let release = first.release();
+    poll();
+    assert!(!release.is_done() && fake.live().mrs == regions);
+    fake.resume();
+    poll();
+    assert!(write_of_second.has_ended() && release.is_done());
+    assert_eq!(fake.live().mrs, regions - 1);
 }
 
 /// One scatter entry names at most 4 GiB, so a queue pair holds such a region in parts.
