@@ -4,7 +4,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::{INVALID_VALUE, NOT_FOUND, SUCCESS, memory};
+use crate::memory::memory;
+use crate::{INVALID_VALUE, NOT_FOUND, SUCCESS};
 
 /// A kernel, compiled for the processor.
 type Kernel = unsafe extern "C" fn(argument: u64);

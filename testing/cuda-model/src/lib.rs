@@ -7,11 +7,18 @@
 //! an H100. Kernels are the functions of `testing/gpu/kernels.c`, compiled for the processor. They
 //! run when they are launched, in the calling thread.
 //!
+//! The model does what a driver may do at worst. New memory is not zeroed. Writes of `cuMemsetD8`
+//! and `cuMemcpyHtoD` arrive when the context is synchronized, or before the next read by
+//! `cuMemcpyDtoH`. Memory is only found in its own context. The process aborts if memory is freed
+//! before its dma-buf is closed, or if a context is released before its memory.
+//!
 //! | variable | meaning |
 //! |---|---|
 //! | `CUDA_MODEL_GPUS=N` | number of GPUs, 1 by default |
 //! | `CUDA_MODEL_MEMORY=N` | memory of a GPU in bytes, 256 MiB by default |
-//! | `CUDA_MODEL_NO_DMABUF=1` | the GPUs cannot export memory |
+//! | `CUDA_MODEL_NO_DMABUF=1` | the GPUs cannot export memory; `unknown`: their driver does not know whether they can; `silent`: an export succeeds without a descriptor |
+//! | `CUDA_MODEL_FILES=1` | exports are not dma-bufs but the file, at the position of the first byte; for kernels without `/dev/udmabuf` |
+//! | `CUDA_MODEL_FAIL=NAME` | the function of this name, without `_v2`, fails with the unnamed error 999 |
 //! | `CUDA_MODEL_CONTENT=DIR` | exported memory that is freed is written to a file `PROCESS-NUMBER` in this directory |
 #![allow(unsafe_code, reason = "the functions of a C library")]
 #![allow(
@@ -20,19 +27,18 @@
 )]
 
 mod kernels;
+mod memory;
 // Not from the crate test-support, which would change the signals of programs that load this one.
 #[allow(dead_code, unreachable_pub, reason = "shared with test-support")]
 #[path = "../../test-support/src/udmabuf.rs"]
 mod udmabuf;
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use memory::{Allocation, Mapping, Memory, Write, fill, memory};
 use udmabuf::PAGE;
 
 const SUCCESS: c_int = 0;
@@ -45,6 +51,7 @@ const NOT_FOUND: c_int = 500;
 const ALREADY_REGISTERED: c_int = 712;
 const NOT_REGISTERED: c_int = 713;
 const NOT_SUPPORTED: c_int = 801;
+const UNKNOWN: c_int = 999;
 
 const DMA_BUF_SUPPORTED: c_int = 124;
 const DMA_BUF_FD: c_int = 1;
@@ -57,79 +64,10 @@ const START: u64 = 512;
 const LARGE: u64 = 1 << 20;
 /// Distance of allocations, which is also the alignment of large ones.
 const DISTANCE: u64 = 2 << 20;
-/// Address of the first allocation. A process has no memory at such addresses.
-const FIRST_ADDRESS: u64 = 0x00f0_0000_0000_0000;
-
-/// The allocations by address.
-struct Memory {
-    next: u64,
-    freed: u32,
-    allocations: BTreeMap<u64, Allocation>,
-    /// Host memory that was registered: the ends of the ranges, by their starts.
-    registered: BTreeMap<usize, usize>,
-}
-
-struct Allocation {
-    /// The memory, from the beginning of the first page.
-    file: File,
-    /// Position of the first byte in the file.
-    start: u64,
-    len: u64,
-    /// The memory as kernels see it.
-    mapping: Mapping,
-    /// Position and length of the exported part.
-    exported: Option<(u64, u64)>,
-}
-
-static MEMORY: Mutex<Memory> = Mutex::new(Memory {
-    next: FIRST_ADDRESS,
-    freed: 0,
-    allocations: BTreeMap::new(),
-    registered: BTreeMap::new(),
-});
-
-/// A mapping of the pages of an allocation.
-struct Mapping {
-    address: *mut c_void,
-    len: usize,
-}
-
-// SAFETY: the mapping belongs to the process, and the model does not access its memory itself.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(file: &File, len: u64) -> std::io::Result<Self> {
-        let len = usize::try_from(len).expect("a size in memory");
-        let (both, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let address =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, both, shared, file.as_raw_fd(), 0) };
-        if address == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        Ok(Self { address, len })
-    }
-
-    /// Returns the address of a byte.
-    fn at(&self, offset: u64) -> *mut c_void {
-        let offset = usize::try_from(offset).expect("a size in memory");
-        self.address.wrapping_byte_add(offset)
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is not used any more: kernels run only while they are launched.
-        unsafe { libc::munmap(self.address, self.len) };
-    }
-}
-
-fn memory() -> MutexGuard<'static, Memory> {
-    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 thread_local! {
-    static HAS_CONTEXT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// The current context. No context is 0.
+    static CONTEXT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 fn gpus() -> c_int {
@@ -137,20 +75,9 @@ fn gpus() -> c_int {
     number.map_or(1, |number| number.expect("a number of GPUs"))
 }
 
-impl Memory {
-    /// Returns the allocation that has these bytes, and their position in its file.
-    fn find(&mut self, address: u64, len: u64) -> Option<(&mut Allocation, u64)> {
-        let (start, allocation) = self.allocations.range_mut(..=address).next_back()?;
-        let offset = address - start;
-        let at = allocation.start + offset;
-        (offset.checked_add(len)? <= allocation.len).then_some((allocation, at))
-    }
-
-    /// Returns the number of bytes in use, in whole pages.
-    fn used(&self) -> u64 {
-        let pages = |one: &Allocation| one.mapping.len as u64;
-        self.allocations.values().map(pages).sum()
-    }
+/// Returns `true` if the function `name` is to fail.
+fn fails(name: &str) -> bool {
+    env::var_os("CUDA_MODEL_FAIL").is_some_and(|failing| failing == name)
 }
 
 fn total_memory() -> u64 {
@@ -158,14 +85,38 @@ fn total_memory() -> u64 {
     bytes.map_or(256 << 20, |bytes| bytes.expect("a number of bytes"))
 }
 
-/// Runs `work` on the bytes, if the calling thread has a context and they are allocated.
-fn with_bytes(address: u64, len: usize, work: impl FnOnce(&mut Allocation, u64) -> c_int) -> c_int {
-    if !HAS_CONTEXT.get() {
-        return INVALID_CONTEXT;
+/// Runs `work`, if the current context exists, for the function `name`.
+fn with_context(name: &str, work: impl FnOnce(&mut Memory) -> c_int) -> c_int {
+    let mut memory = memory();
+    if fails(name) {
+        UNKNOWN
+    } else if memory.contexts.contains_key(&CONTEXT.get()) {
+        work(&mut memory)
+    } else {
+        INVALID_CONTEXT
     }
-    memory()
-        .find(address, len as u64)
-        .map_or(INVALID_VALUE, |(allocation, at)| work(allocation, at))
+}
+
+/// Runs `work` on the bytes, if they are memory of the current context.
+fn with_bytes(
+    name: &str,
+    address: u64,
+    len: usize,
+    work: impl FnOnce(&mut Allocation, u64) -> c_int,
+) -> c_int {
+    with_context(name, |memory| match memory.find(address, len as u64) {
+        Some((allocation, at)) if allocation.context == CONTEXT.get() => work(allocation, at),
+        _ => INVALID_VALUE,
+    })
+}
+
+/// Writes at the next synchronization, if the bytes are memory of the current context.
+fn write_later(name: &str, address: u64, len: usize, write: Write) -> c_int {
+    let status = with_bytes(name, address, len, |_, _| SUCCESS);
+    if status == SUCCESS {
+        memory().pending.push((address, write));
+    }
+    status
 }
 
 /// `cuInit`
@@ -214,6 +165,9 @@ pub unsafe extern "C" fn cuGetErrorString(_error: c_int, text: *mut *const c_cha
 /// `count` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
+    if fails("cuDeviceGetCount") {
+        return UNKNOWN;
+    }
     // SAFETY: as the function's.
     unsafe { *count = gpus() };
     SUCCESS
@@ -225,6 +179,9 @@ pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
 /// `device` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, number: c_int) -> c_int {
+    if fails("cuDeviceGet") {
+        return UNKNOWN;
+    }
     if !(0..gpus()).contains(&number) {
         return INVALID_DEVICE;
     }
@@ -239,6 +196,9 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, number: c_int) -> c_int
 /// `name` is valid for writing `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, _device: c_int) -> c_int {
+    if fails("cuDeviceGetName") {
+        return UNKNOWN;
+    }
     if usize::try_from(len).is_ok_and(|len| len < NAME.len()) {
         return INVALID_VALUE;
     }
@@ -260,8 +220,12 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     if attribute != DMA_BUF_SUPPORTED {
         return INVALID_VALUE;
     }
+    let missing = env::var("CUDA_MODEL_NO_DMABUF").unwrap_or_default();
     // SAFETY: as the function's.
-    unsafe { *value = c_int::from(env::var_os("CUDA_MODEL_NO_DMABUF").is_none()) };
+    unsafe { *value = c_int::from(missing != "1") };
+    if missing == "unknown" {
+        return INVALID_VALUE;
+    }
     SUCCESS
 }
 
@@ -274,35 +238,72 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
     context: *mut *mut c_void,
     device: c_int,
 ) -> c_int {
-    let handle = usize::try_from(device + 1).unwrap_or(1);
+    if fails("cuDevicePrimaryCtxRetain") {
+        return UNKNOWN;
+    }
+    let handle = context_of(device);
+    *memory().contexts.entry(handle).or_default() += 1;
     // SAFETY: as the function's. The handle is only a number.
     unsafe { *context = std::ptr::without_provenance_mut(handle) };
     SUCCESS
 }
 
+/// Returns the handle of the primary context of a GPU.
+fn context_of(device: c_int) -> usize {
+    usize::try_from(device).map_or(1, |device| device + 1)
+}
+
 /// `cuDevicePrimaryCtxRelease`
 #[unsafe(no_mangle)]
-pub extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_int {
-    let left = memory().allocations.len();
-    assert_eq!(left, 0, "allocations that were not freed");
+pub extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> c_int {
+    let mut memory = memory();
+    let context = context_of(device);
+    let Some(count) = memory.contexts.get_mut(&context) else {
+        return INVALID_CONTEXT;
+    };
+    *count -= 1;
+    if *count == 0 {
+        memory.contexts.remove(&context);
+        let mut allocations = memory.allocations.values();
+        let is_used = allocations.any(|allocation| allocation.context == context);
+        assert!(!is_used, "the context is released before its memory");
+    }
+    SUCCESS
+}
+
+/// `cuDevicePrimaryCtxGetState`
+///
+/// # Safety
+/// `flags` and `is_active` are valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
+    device: c_int,
+    flags: *mut c_uint,
+    is_active: *mut c_int,
+) -> c_int {
+    let is_retained = memory().contexts.contains_key(&context_of(device));
+    // SAFETY: as the function's.
+    unsafe { (*flags, *is_active) = (0, c_int::from(is_retained)) };
     SUCCESS
 }
 
 /// `cuCtxSetCurrent`
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_int {
-    HAS_CONTEXT.set(!context.is_null());
+    if fails("cuCtxSetCurrent") {
+        return UNKNOWN;
+    }
+    CONTEXT.set(context.addr());
     SUCCESS
 }
 
 /// `cuCtxSynchronize`
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSynchronize() -> c_int {
-    if HAS_CONTEXT.get() {
+    with_context("cuCtxSynchronize", |memory| {
+        memory.synchronize();
         SUCCESS
-    } else {
-        INVALID_CONTEXT
-    }
+    })
 }
 
 /// `cuMemAlloc`
@@ -311,67 +312,66 @@ pub extern "C" fn cuCtxSynchronize() -> c_int {
 /// `address` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut c_ulonglong, len: usize) -> c_int {
-    if !HAS_CONTEXT.get() {
-        return INVALID_CONTEXT;
-    }
-    let len = len as u64;
-    let start = if len < LARGE { START } else { 0 };
-    let pages = (start + len).next_multiple_of(PAGE);
-    let mut memory = memory();
-    if pages > total_memory().saturating_sub(memory.used()) {
-        return OUT_OF_MEMORY;
-    }
-    let Ok(file) = udmabuf::memory(pages) else {
-        return OUT_OF_MEMORY;
-    };
-    let Ok(mapping) = Mapping::new(&file, pages) else {
-        return OUT_OF_MEMORY;
-    };
-    let first = memory.next + start;
-    memory.next += (pages + PAGE).next_multiple_of(DISTANCE);
-    let allocation = Allocation {
-        file,
-        start,
-        len,
-        mapping,
-        exported: None,
-    };
-    memory.allocations.insert(first, allocation);
-    // SAFETY: as the function's.
-    unsafe { *address = first };
-    SUCCESS
+    with_context("cuMemAlloc", |memory| {
+        let len = len as u64;
+        let start = if len < LARGE { START } else { 0 };
+        let pages = (start + len).next_multiple_of(PAGE);
+        if pages > total_memory().saturating_sub(memory.used()) {
+            return OUT_OF_MEMORY;
+        }
+        let Ok(file) = udmabuf::memory(pages) else {
+            return OUT_OF_MEMORY;
+        };
+        let Ok(mapping) = Mapping::new(&file, pages) else {
+            return OUT_OF_MEMORY;
+        };
+        let first = memory.next + start;
+        memory.next += (pages + PAGE).next_multiple_of(DISTANCE);
+        let allocation = Allocation {
+            context: CONTEXT.get(),
+            file,
+            start,
+            len,
+            mapping,
+            exported: None,
+        };
+        memory.allocations.insert(first, allocation);
+        // SAFETY: as the function's.
+        unsafe { *address = first };
+        SUCCESS
+    })
 }
 
 /// `cuMemFree`
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFree_v2(address: c_ulonglong) -> c_int {
-    if !HAS_CONTEXT.get() {
-        return INVALID_CONTEXT;
-    }
-    let mut memory = memory();
-    let Some(allocation) = memory.allocations.remove(&address) else {
-        return INVALID_VALUE;
-    };
-    memory.freed += 1;
-    let directory = env::var("CUDA_MODEL_CONTENT").ok();
-    if let Some((directory, (at, len))) = directory.zip(allocation.exported) {
-        let mut content = vec![0; usize::try_from(len).expect("a size in memory")];
-        let read = allocation.file.read_exact_at(&mut content, at);
-        read.expect("the memory");
-        let path = format!("{directory}/{}-{}", std::process::id(), memory.freed);
-        fs::write(path, content).expect("the directory of the content");
-    }
-    SUCCESS
+    with_context("cuMemFree", |memory| {
+        memory.synchronize();
+        let Some(allocation) = memory.allocations.remove(&address) else {
+            return INVALID_VALUE;
+        };
+        memory.freed += 1;
+        let Some(exported) = &allocation.exported else {
+            return SUCCESS;
+        };
+        let is_open = exported.is_open();
+        assert!(!is_open, "memory is freed before its dma-buf is closed");
+        if let Ok(directory) = env::var("CUDA_MODEL_CONTENT") {
+            let mut content = vec![0; usize::try_from(exported.len).expect("a size in memory")];
+            let read = allocation.file.read_exact_at(&mut content, exported.at);
+            read.expect("the memory");
+            let path = format!("{directory}/{}-{}", std::process::id(), memory.freed);
+            fs::write(path, content).expect("the directory of the content");
+        }
+        SUCCESS
+    })
 }
 
 /// `cuMemsetD8`
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemsetD8_v2(address: c_ulonglong, byte: u8, len: usize) -> c_int {
-    with_bytes(address, len, |allocation, at| {
-        let written = allocation.file.write_all_at(&vec![byte; len], at);
-        written.expect("memory of the model");
-        SUCCESS
-    })
+    let write = move |file: &File, at| fill(file, at, byte, len);
+    write_later("cuMemsetD8", address, len, Box::new(write))
 }
 
 /// `cuMemcpyHtoD`
@@ -385,12 +385,9 @@ pub unsafe extern "C" fn cuMemcpyHtoD_v2(
     len: usize,
 ) -> c_int {
     // SAFETY: as the function's.
-    let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) };
-    with_bytes(to, len, |allocation, at| {
-        let written = allocation.file.write_all_at(bytes, at);
-        written.expect("memory of the model");
-        SUCCESS
-    })
+    let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) }.to_vec();
+    let write = move |file: &File, at| file.write_all_at(&bytes, at);
+    write_later("cuMemcpyHtoD", to, len, Box::new(write))
 }
 
 /// `cuMemGetHandleForAddressRange`
@@ -409,13 +406,16 @@ pub unsafe extern "C" fn cuMemGetHandleForAddressRange(
     if kind != DMA_BUF_FD || flags != 0 || !is_aligned {
         return INVALID_VALUE;
     }
-    with_bytes(address, len, |allocation, at| {
-        let Ok(dmabuf) = udmabuf::export(&allocation.file, at, len as u64) else {
+    if env::var_os("CUDA_MODEL_NO_DMABUF").is_some() {
+        return SUCCESS;
+    }
+    let name = "cuMemGetHandleForAddressRange";
+    with_bytes(name, address, len, |allocation, at| {
+        let Ok(descriptor) = allocation.export(at, len as u64) else {
             return NOT_SUPPORTED;
         };
-        allocation.exported = Some((at, len as u64));
         // SAFETY: as the function's.
-        unsafe { *handle.cast::<c_int>() = dmabuf.into_raw_fd() };
+        unsafe { *handle.cast::<c_int>() = descriptor };
         SUCCESS
     })
 }
@@ -426,11 +426,20 @@ pub unsafe extern "C" fn cuMemGetHandleForAddressRange(
 /// `to` is valid for writing `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: c_ulonglong, len: usize) -> c_int {
+    // It waits for the calls before it, which are in the same stream.
+    memory().synchronize();
+    // SAFETY: as the function's.
+    unsafe { read("cuMemcpyDtoH", to, from, len) }
+}
+
+/// # Safety
+/// `to` is valid for writing `len` bytes.
+unsafe fn read(name: &str, to: *mut c_void, from: u64, len: usize) -> c_int {
     // SAFETY: as the function's; the memory may be uninitialized, and is only written.
     unsafe { std::ptr::write_bytes(to.cast::<u8>(), 0, len) };
     // SAFETY: as the function's, and the bytes are initialized.
     let bytes = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), len) };
-    with_bytes(from, len, |allocation, at| {
+    with_bytes(name, from, len, |allocation, at| {
         let read = allocation.file.read_exact_at(bytes, at);
         read.expect("memory of the model");
         SUCCESS
@@ -443,15 +452,14 @@ pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: c_ulonglong, len
 /// `free` and `total` are valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
-    if !HAS_CONTEXT.get() {
-        return INVALID_CONTEXT;
-    }
-    let all = total_memory();
-    let unused = all.saturating_sub(memory().used());
-    let size = |bytes| usize::try_from(bytes).expect("a size in memory");
-    // SAFETY: as the function's.
-    unsafe { (*free, *total) = (size(unused), size(all)) };
-    SUCCESS
+    with_context("cuMemGetInfo", |memory| {
+        let all = total_memory();
+        let unused = all.saturating_sub(memory.used());
+        let size = |bytes| usize::try_from(bytes).expect("a size in memory");
+        // SAFETY: as the function's.
+        unsafe { (*free, *total) = (size(unused), size(all)) };
+        SUCCESS
+    })
 }
 
 /// `cuMemHostRegister`: kernels of the model can access all memory of the process.
@@ -509,7 +517,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     _stream: *mut c_void,
 ) -> c_int {
     // SAFETY: as the function's.
-    unsafe { cuMemcpyDtoH_v2(to, from, len) }
+    unsafe { read("cuMemcpyDtoHAsync", to, from, len) }
 }
 
 /// `cuMemcpyHtoDAsync`
@@ -524,5 +532,10 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     _stream: *mut c_void,
 ) -> c_int {
     // SAFETY: as the function's.
-    unsafe { cuMemcpyHtoD_v2(to, from, len) }
+    let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) };
+    with_bytes("cuMemcpyHtoDAsync", to, len, |allocation, at| {
+        let written = allocation.file.write_all_at(bytes, at);
+        written.expect("memory of the model");
+        SUCCESS
+    })
 }
