@@ -97,9 +97,6 @@ fn missing(name: &str) -> Error {
 /// runs for long finds a driver that is installed later.
 fn functions() -> Result<&'static Functions> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
-    if let Some(functions) = FUNCTIONS.get() {
-        return Ok(functions);
-    }
     let loaded = Functions::load()?;
     Ok(FUNCTIONS.get_or_init(|| loaded))
 }
@@ -112,9 +109,9 @@ impl Functions {
         }
         let text = |function: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
             let mut text = ptr::null();
-            // SAFETY: the function writes an address.
-            let status = unsafe { function(status, &raw mut text) };
-            if status != 0 || text.is_null() {
+            // SAFETY: the function writes an address, or NULL for an unknown error.
+            let _ = unsafe { function(status, &raw mut text) };
+            if text.is_null() {
                 return None;
             }
             // SAFETY: the address is that of a constant string of the library.
@@ -157,8 +154,8 @@ impl Context {
         functions.check("cuDeviceGetCount", status)?;
         let index = c_int::try_from(number).ok().filter(|n| *n < count);
         let Some(index) = index else {
+            // `cuInit` fails if there is none.
             let available = match count {
-                0 => "none".to_owned(),
                 1 => "cuda:0".to_owned(),
                 _ => format!("cuda:0 to cuda:{}", count - 1),
             };
@@ -224,12 +221,30 @@ fn device_name(functions: &Functions, device: DeviceHandle) -> Result<String> {
 /// Allocated memory of a GPU.
 pub(crate) struct Allocation {
     context: Arc<Context>,
+    /// Address that the driver returned.
+    allocated: Address,
+    /// Address of the first byte that is used.
     address: Address,
     len: u64,
 }
 
 impl Allocation {
-    pub(crate) fn new(context: &Arc<Context>, len: u64) -> Result<Self> {
+    /// Allocates `len` bytes, the first at a multiple of `alignment`.
+    pub(crate) fn new(context: &Arc<Context>, len: u64, alignment: u64) -> Result<Self> {
+        let mut memory = Self::unaligned(context, len)?;
+        if memory.address % alignment != 0 {
+            // A small allocation can begin in the middle of a page. Its first whole page then
+            // begins at most one granule later. Larger ones begin with a page, and the padding
+            // could double the memory that the GPU uses for them.
+            drop(memory);
+            memory = Self::unaligned(context, len.saturating_add(alignment))?;
+            memory.address = memory.address.next_multiple_of(alignment);
+            memory.len = len;
+        }
+        Ok(memory)
+    }
+
+    fn unaligned(context: &Arc<Context>, len: u64) -> Result<Self> {
         context.make_current()?;
         let functions = context.functions;
         let mut address = 0;
@@ -238,6 +253,7 @@ impl Allocation {
         functions.check(&format!("cuMemAlloc of {len} bytes"), status)?;
         Ok(Self {
             context: Arc::clone(context),
+            allocated: address,
             address,
             len,
         })
@@ -248,34 +264,41 @@ impl Allocation {
         self.address
     }
 
-    /// Returns the address of `len` bytes at `offset`.
-    ///
-    /// # Panics
-    /// Panics if they are not inside: the callers compute offsets from checked sizes.
-    fn part(&self, offset: u64, len: u64) -> Address {
-        let end = offset.checked_add(len);
-        assert!(end.is_some_and(|end| end <= self.len), "outside of memory");
-        self.address + offset
+    /// Returns the length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
     }
 
-    /// Fills a part of the memory with 0.
-    pub(crate) fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        let address = self.part(offset, len);
+    /// Makes the context current for an access to `count` bytes at `offset`, and returns their
+    /// address. Fails if they are not inside.
+    fn access(&self, operation: &str, offset: u64, count: u64) -> Result<Address> {
+        let end = offset.checked_add(count);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(Error::new(format!(
+                "{operation} of {count} bytes at {offset}: the buffer has {} bytes",
+                self.len
+            )));
+        }
         self.context.make_current()?;
+        Ok(self.address + offset)
+    }
+
+    /// Fills the memory with 0.
+    pub(crate) fn zero(&self) -> Result<()> {
+        let address = self.access("zeroing", 0, self.len)?;
         let functions = self.context.functions;
-        // SAFETY: `part` checked the range, which belongs to this allocation.
-        let status = unsafe { (functions.set_bytes)(address, 0, size(len)) };
+        // SAFETY: `access` checked the range, which belongs to this allocation.
+        let status = unsafe { (functions.set_bytes)(address, 0, size(self.len)) };
         functions.check("cuMemsetD8", status)?;
         self.context.synchronize()
     }
 
     /// Copies bytes to the memory.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let address = self.part(offset, bytes.len() as u64);
-        self.context.make_current()?;
+        let address = self.access("write", offset, bytes.len() as u64)?;
         let functions = self.context.functions;
         let from = bytes.as_ptr().cast();
-        // SAFETY: `part` checked the range, which belongs to this allocation; the function reads
+        // SAFETY: `access` checked the range, which belongs to this allocation; the function reads
         // `bytes` only.
         let status = unsafe { (functions.copy_to)(address, from, bytes.len()) };
         functions.check("cuMemcpyHtoD", status)?;
@@ -285,29 +308,27 @@ impl Allocation {
 
     /// Copies bytes from the memory.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let address = self.part(offset, bytes.len() as u64);
-        self.context.make_current()?;
+        let address = self.access("read", offset, bytes.len() as u64)?;
         let functions = self.context.functions;
         let to = bytes.as_mut_ptr().cast();
-        // SAFETY: `part` checked the range, which belongs to this allocation; the function writes
+        // SAFETY: `access` checked the range, which belongs to this allocation; the function writes
         // `bytes` only, and has written them when it returns.
         let status = unsafe { (functions.copy_from)(to, address, bytes.len()) };
         functions.check("cuMemcpyDtoH", status)
     }
 
-    /// Exports a part of the memory as a dma-buf.
-    pub(crate) fn export(&self, offset: u64, len: u64) -> Result<OwnedFd> {
-        let address = self.part(offset, len);
-        self.context.make_current()?;
+    /// Exports the memory as a dma-buf.
+    pub(crate) fn export(&self) -> Result<OwnedFd> {
+        let address = self.access("export", 0, self.len)?;
         let functions = self.context.functions;
         let mut fd: c_int = -1;
         let handle = (&raw mut fd).cast();
-        // SAFETY: `part` checked the range, which belongs to this allocation. For this type of
+        // SAFETY: `access` checked the range, which belongs to this allocation. For this type of
         // handle the function writes a file descriptor. The flags must be 0.
-        let status = unsafe { (functions.export)(handle, address, size(len), DMA_BUF_FD, 0) };
+        let status = unsafe { (functions.export)(handle, address, size(self.len), DMA_BUF_FD, 0) };
         let result = functions.check("cuMemGetHandleForAddressRange", status);
         result.map_err(|error| error.with_help(NEEDS_DMA_BUF))?;
-        if fd < 0 {
+        if fd == -1 {
             let text = "cuMemGetHandleForAddressRange: returned no file descriptor";
             return Err(Error::new(text).with_help(NEEDS_DMA_BUF));
         }
@@ -320,7 +341,7 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         if self.context.make_current().is_ok() {
             // SAFETY: the memory was allocated in this context and is freed once.
-            let _ = unsafe { (self.context.functions.free)(self.address) };
+            let _ = unsafe { (self.context.functions.free)(self.allocated) };
         }
     }
 }

@@ -69,30 +69,13 @@ impl Gpu {
     /// # Errors
     /// Returns an error if the GPU has not enough free memory, or if it cannot export the memory.
     pub fn alloc(&self, len: usize) -> Result<GpuBuffer> {
-        let rounded = (len.max(1) as u64).checked_next_multiple_of(GRANULE);
-        let Some((rounded, padded)) =
-            rounded.and_then(|len| Some((len, len.checked_add(GRANULE)?)))
-        else {
+        let Some(rounded) = (len.max(1) as u64).checked_next_multiple_of(GRANULE) else {
             return Err(Error::new(format!("{len} bytes of memory: too large")));
         };
-        let mut allocation = Allocation::new(&self.context, rounded)?;
-        if allocation.address() % GRANULE != 0 {
-            // A small allocation can begin in the middle of a page. Its first whole page then
-            // begins at most one granule later. Larger ones begin with a page, and the padding
-            // could double the memory that the GPU uses for them.
-            drop(allocation);
-            allocation = Allocation::new(&self.context, padded)?;
-        }
-        let address = allocation.address();
-        let offset = address.next_multiple_of(GRANULE) - address;
-        allocation.zero(offset, rounded)?;
-        let dmabuf = allocation.export(offset, rounded)?;
-        Ok(GpuBuffer {
-            dmabuf,
-            allocation,
-            offset,
-            len: rounded,
-        })
+        let allocation = Allocation::new(&self.context, rounded, GRANULE)?;
+        allocation.zero()?;
+        let dmabuf = allocation.export()?;
+        Ok(GpuBuffer { dmabuf, allocation })
     }
 }
 
@@ -122,9 +105,6 @@ pub struct GpuBuffer {
     /// Closed before the memory is freed.
     dmabuf: OwnedFd,
     allocation: Allocation,
-    /// Offset of the exported bytes in the allocation.
-    offset: u64,
-    len: u64,
 }
 
 impl GpuBuffer {
@@ -134,7 +114,7 @@ impl GpuBuffer {
         reason = "a buffer has at least one page"
     )]
     pub fn len(&self) -> u64 {
-        self.len
+        self.allocation.len()
     }
 
     /// Returns the dma-buf of the whole buffer.
@@ -145,7 +125,7 @@ impl GpuBuffer {
     /// Returns the address of the first byte on the GPU (`CUdeviceptr`), with which kernels and
     /// functions of CUDA use the buffer.
     pub fn address(&self) -> u64 {
-        self.allocation.address() + self.offset
+        self.allocation.address()
     }
 
     /// Copies bytes of the host to the buffer. They are in the memory of the GPU when this returns.
@@ -153,8 +133,7 @@ impl GpuBuffer {
     /// # Errors
     /// Returns an error if the bytes do not fit at `offset`, or if the GPU fails.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.check("write", offset, bytes.len())?;
-        self.allocation.write(self.offset + offset, bytes)
+        self.allocation.write(offset, bytes)
     }
 
     /// Copies bytes of the buffer to the host.
@@ -162,24 +141,14 @@ impl GpuBuffer {
     /// # Errors
     /// Returns an error if the buffer has not as many bytes at `offset`, or if the GPU fails.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.check("read", offset, bytes.len())?;
-        self.allocation.read(self.offset + offset, bytes)
-    }
-
-    fn check(&self, operation: &str, offset: u64, count: usize) -> Result<()> {
-        let end = offset.checked_add(count as u64);
-        if end.is_some_and(|end| end <= self.len) {
-            return Ok(());
-        }
-        Err(Error::new(format!(
-            "{operation} of {count} bytes at {offset}: the buffer has {} bytes",
-            self.len
-        )))
+        self.allocation.read(offset, bytes)
     }
 }
 
 impl fmt::Debug for GpuBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GpuBuffer").field("len", &self.len).finish()
+        f.debug_struct("GpuBuffer")
+            .field("len", &self.len())
+            .finish()
     }
 }
