@@ -295,17 +295,32 @@ impl Agent {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if let Some(received) = self.recv(left)? {
-                if received.mad.low_transaction_id() == id {
-                    // This is the response, or the request itself, which the kernel returns after
-                    // the timeout.
-                    return Ok(received.failure.is_none().then_some(received.mad));
+            let received = self.recv(left)?;
+            let of_request = received.filter(|other| other.mad.low_transaction_id() == id);
+            if let Some(received) = of_request {
+                // The kernel returns the request itself after the timeout.
+                if received.failure.is_some() {
+                    return Ok(None);
                 }
-            } else if left.is_some_and(|left| left.is_zero()) {
+                // An agent that serves requests also receives those of others, which choose the
+                // transaction identifier.
+                if is_response(&received.mad) {
+                    return Ok(Some(received.mad));
+                }
+            }
+            if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
         }
     }
+}
+
+/// Returns `true` for the datagrams that the kernel passes to the sender of a request
+/// (`ib_response_mad`).
+fn is_response(mad: &Mad) -> bool {
+    mad.method().is_response()
+        || mad.method() == Method::TRAP_REPRESS
+        || mad.class() == MgmtClass::BM && mad.attr_modifier() & 1 != 0
 }
 
 fn check_status(response: Mad, to: &Address) -> Result<Mad> {
@@ -341,8 +356,185 @@ impl fmt::Debug for Agent {
 }
 
 #[cfg(test)]
+impl Agent {
+    /// Returns agent 7 of a new port, whose first transaction identifier is 100.
+    pub(crate) fn fake(class: MgmtClass) -> (Self, crate::fake::Kernel) {
+        let (port, kernel) = crate::fake::port();
+        let agent = Self {
+            port,
+            id: 7,
+            options: AgentOptions::client(class, 1),
+            next_transaction: AtomicU32::new(100),
+        };
+        (agent, kernel)
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use rdma_types::Lid;
+
     use super::*;
+    use crate::fake::Kernel;
+    use crate::mad::AttrId;
+
+    fn request() -> Mad {
+        Mad::new(MgmtClass::PERF, 1, Method::GET, AttrId::CLASS_PORT_INFO)
+    }
+
+    fn no_time() -> RetryPolicy {
+        RetryPolicy::new().timeout(Duration::ZERO)
+    }
+
+    /// Calls an agent, whose requests have the transaction identifiers 100, 101 …
+    fn call(agent: &Agent, retry: RetryPolicy) -> Result<Mad> {
+        agent.call(request(), &Address::lid(Lid(4)), retry)
+    }
+
+    /// Returns the transaction identifiers of the requests that were sent.
+    fn sent(kernel: &Kernel) -> Vec<u32> {
+        let ids = || kernel.sent().map(|sent| sent.mad.low_transaction_id());
+        std::iter::from_fn(ids).collect()
+    }
+
+    #[test]
+    fn only_the_response_to_the_request_is_returned() {
+        let (agent, kernel) = Agent::fake(MgmtClass::PERF);
+        let mark = |mark| move |mad: &mut Mad| mad.as_bytes_mut()[255] = mark;
+        kernel.respond(8, 100, &request(), mark(1)); // to another agent
+        kernel.respond(7, 99, &request(), mark(2)); // to another request
+        let mut foreign = request();
+        foreign.set_low_transaction_id(100);
+        kernel.pass(7, 0, foreign.as_bytes()); // a request
+        kernel.respond(7, 100, &request(), mark(3));
+        let response = call(&agent, RetryPolicy::new()).expect("a response");
+        assert_eq!(response.as_bytes()[255], 3);
+        assert_eq!(sent(&kernel), [100]);
+    }
+
+    #[test]
+    fn unusual_responses_are_recognized() {
+        let mut mad = request();
+        assert!(!is_response(&mad));
+        mad.set_attr_modifier(1);
+        assert!(!is_response(&mad), "only of the class BM");
+        let new = |class, method| Mad::new(class, 1, method, AttrId(0));
+        assert!(is_response(&new(MgmtClass::PERF, Method::TRAP_REPRESS)));
+        let mut managed = new(MgmtClass::BM, Method::SEND);
+        assert!(!is_response(&managed));
+        managed.set_attr_modifier(3);
+        assert!(is_response(&managed));
+    }
+
+    #[test]
+    fn a_returned_request_is_sent_again() {
+        let (agent, kernel) = Agent::fake(MgmtClass::PERF);
+        let mut returned = request();
+        returned.set_low_transaction_id(100);
+        kernel.pass(7, libc::ETIMEDOUT.unsigned_abs(), returned.as_bytes());
+        // The response to the first attempt is late.
+        kernel.respond(7, 100, &request(), |mad| mad.as_bytes_mut()[255] = 1);
+        kernel.respond(7, 101, &request(), |mad| mad.as_bytes_mut()[255] = 2);
+        let response = call(&agent, RetryPolicy::new()).expect("a response");
+        assert_eq!(response.as_bytes()[255], 2);
+        assert_eq!(sent(&kernel), [100, 101]);
+    }
+
+    #[test]
+    fn a_request_without_response_times_out_after_its_attempts() {
+        for (tries, expected) in [(0, &[100][..]), (1, &[100]), (3, &[100, 101, 102])] {
+            let (agent, kernel) = Agent::fake(MgmtClass::PERF);
+            let error = call(&agent, no_time().tries(tries)).expect_err("no response");
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            let attempts = expected.len();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "management request: ClassPortInfo of LID 4: no response after {attempts} \
+                     attempts of 0ns each"
+                )
+            );
+            assert_eq!(sent(&kernel), expected);
+        }
+    }
+
+    #[test]
+    fn other_datagrams_do_not_extend_the_time_limit() {
+        let (agent, kernel) = Agent::fake(MgmtClass::PERF);
+        let ended = AtomicBool::new(false);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let limit = Duration::from_secs(20);
+                while !ended.load(Ordering::Relaxed) && start.elapsed() < limit {
+                    kernel.respond(7, 9, &request(), |_| ());
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let retry = RetryPolicy::new().timeout(Duration::from_millis(20));
+            let error = call(&agent, retry.tries(1)).expect_err("no response");
+            ended.store(true, Ordering::Relaxed);
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+        });
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        assert!(start.elapsed() < Duration::from_secs(20));
+
+        // Nor if there is always another one.
+        let (agent, kernel) = Agent::fake(MgmtClass::PERF);
+        for _ in 0..3 {
+            kernel.respond(7, 9, &request(), |_| ());
+        }
+        call(&agent, no_time().tries(1)).expect_err("no response");
+        assert!(agent.recv(Some(Duration::ZERO)).expect("open").is_some());
+    }
+
+    #[test]
+    fn an_error_status_is_an_error() {
+        let (agent, kernel) = Agent::fake(MgmtClass::PERF);
+        kernel.respond(7, 100, &request(), |mad| mad.as_bytes_mut()[5] = 0x0c);
+        let error = call(&agent, RetryPolicy::new()).expect_err("a status");
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert_eq!(
+            error.to_string(),
+            "management request: ClassPortInfo of LID 4: attribute not supported by the method \
+             (status 0x000c)"
+        );
+    }
+
+    #[test]
+    fn a_request_has_a_time_limit_and_a_response_has_none() {
+        let (agent, kernel) = Agent::fake(MgmtClass::PERF);
+        let to = Address::lid(Lid(4));
+        agent.send(&request(), &to, Duration::ZERO).expect("sent");
+        let sent = kernel.sent().expect("a datagram");
+        assert_eq!((sent.agent, sent.timeout_ms, sent.retries), (7, 1, 0));
+        agent
+            .send(&request(), &to, Duration::from_secs(2))
+            .expect("sent");
+        assert_eq!(kernel.sent().expect("a datagram").timeout_ms, 2000);
+        agent.send_without_response(&request(), &to).expect("sent");
+        assert_eq!(kernel.sent().expect("a datagram").timeout_ms, 0);
+    }
+
+    #[test]
+    fn an_agent_is_unregistered_when_it_is_dropped() {
+        let (agent, _kernel) = Agent::fake(MgmtClass::OPENIB_PING);
+        assert_eq!((agent.id(), agent.port().ca_name()), (7, "fake0"));
+        assert_eq!(agent.options().class, MgmtClass::OPENIB_PING);
+        drop(agent);
+        // The socket knows no agents, so this fails.
+        assert!(rdma_types::leaked_objects() > 0);
+    }
+
+    #[test]
+    fn options_of_a_ping_name_its_organization() {
+        let options = AgentOptions::openib_ping();
+        assert_eq!(options.class, MgmtClass::OPENIB_PING);
+        assert_eq!((options.version, options.oui), (1, OPENIB_OUI));
+    }
 
     #[test]
     fn method_set_has_a_bit_per_request_method() {

@@ -63,6 +63,14 @@ impl Buffer {
         (&raw mut *self).cast()
     }
 
+    /// Receives a datagram. Returns the agent or an error, and the length of the datagram.
+    fn receive(&mut self, fd: c_int, timeout_ms: c_int) -> (c_int, c_int) {
+        let mut len = c_int::try_from(DATA_LEN).unwrap_or(c_int::MAX);
+        // SAFETY: the buffer has the header and `len` bytes after it.
+        let agent = unsafe { rdma_sys::umad_recv(fd, self.as_ptr(), &raw mut len, timeout_ms) };
+        (agent, len)
+    }
+
     /// Returns a pointer to the datagram. It follows the header, whose length depends on the
     /// kernel's ABI version.
     fn mad(&mut self) -> *mut u8 {
@@ -110,9 +118,7 @@ pub(crate) fn send(
 /// without limit. Returns `None` after the time limit, a signal or a truncated datagram.
 pub(crate) fn receive(fd: c_int, timeout_ms: c_int) -> Result<Option<Received>> {
     let mut buffer = Buffer::new();
-    let mut len = c_int::try_from(DATA_LEN).unwrap_or(c_int::MAX);
-    // SAFETY: the buffer has the header and `len` bytes after it.
-    let returned = unsafe { rdma_sys::umad_recv(fd, buffer.as_ptr(), &raw mut len, timeout_ms) };
+    let (returned, len) = buffer.receive(fd, timeout_ms);
     if returned < 0 {
         return match cause(returned) {
             Errno(libc::ETIMEDOUT | libc::EAGAIN | libc::EINTR) => Ok(None),
@@ -137,4 +143,112 @@ pub(crate) fn receive(fd: c_int, timeout_ms: c_int) -> Result<Option<Received>> 
         mad: Mad::from(bytes),
         from: Address::from_raw(&buffer.header.addr),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::thread::JoinHandleExt;
+
+    use super::*;
+    use crate::fake;
+
+    /// Passes a datagram to a port, and receives it.
+    fn pass(datagram: &[u8]) -> Option<Received> {
+        let (port, kernel) = fake::port();
+        kernel.pass(0, 0, datagram);
+        receive(port.fd(), 0).expect("an open port")
+    }
+
+    #[test]
+    fn a_datagram_without_a_complete_header_is_ignored() {
+        for len in 0..MAD_HEADER_LEN {
+            assert!(pass(&[7; 256][..len]).is_none(), "{len} bytes");
+        }
+        let (port, kernel) = fake::port();
+        kernel.pass_raw(&[0; 7]);
+        assert!(receive(port.fd(), 0).expect("an open port").is_none());
+    }
+
+    #[test]
+    fn a_short_datagram_is_extended_with_zeros() {
+        for len in [MAD_HEADER_LEN, 64, MAD_LEN, DATA_LEN] {
+            let received = pass(&[7; DATA_LEN][..len]).expect("a header");
+            let mut expected = [0; MAD_LEN];
+            expected[..len.min(MAD_LEN)].fill(7);
+            assert_eq!(received.mad.as_bytes(), &expected, "{len} bytes");
+            assert_eq!((received.agent, received.failure), (0, None));
+            assert_eq!(received.from.lid.0, 9);
+        }
+    }
+
+    #[test]
+    fn a_long_datagram_does_not_exceed_the_buffer() {
+        #[repr(C)]
+        struct Guarded {
+            buffer: Buffer,
+            behind: [u8; 4096],
+        }
+        let (port, kernel) = fake::port();
+        kernel.pass(3, 0, &[7; 4 * DATA_LEN]);
+        let mut guarded = Guarded {
+            buffer: Buffer::new(),
+            behind: [0; 4096],
+        };
+        let (agent, len) = guarded.buffer.receive(port.fd(), 0);
+        assert_eq!((agent, len), (3, 2048));
+        assert_eq!(guarded.behind, [0; 4096]);
+    }
+
+    #[test]
+    fn a_returned_request_has_the_cause() {
+        let (port, kernel) = fake::port();
+        kernel.pass(3, libc::ETIMEDOUT.unsigned_abs(), &[7; MAD_LEN]);
+        let received = receive(port.fd(), 0).expect("an open port");
+        let received = received.expect("the request");
+        assert_eq!(received.failure, Some(Errno(libc::ETIMEDOUT)));
+        assert_eq!(received.agent, 3);
+    }
+
+    #[test]
+    fn a_sent_datagram_has_its_address_and_time_limit() {
+        let (port, kernel) = fake::port();
+        let mad = Mad::from([7; MAD_LEN]);
+        let to = Address::lid(rdma_types::Lid(4)).sl(2);
+        send(port.fd(), 6, &mad, &to, 250, 2).expect("an open port");
+        let sent = kernel.sent().expect("a datagram");
+        assert_eq!((sent.agent, sent.timeout_ms, sent.retries), (6, 250, 2));
+        assert_eq!((sent.to.lid, sent.to.qpn, sent.to.sl), (to.lid, 1, 2));
+        assert!(sent.mad == mad);
+    }
+
+    #[test]
+    fn a_signal_ends_the_wait() {
+        extern "C" fn handle(_signal: c_int) {}
+        let (port, _kernel) = fake::port();
+        let handle: extern "C" fn(c_int) = handle;
+        // SAFETY: the handler does nothing. No other test uses this signal.
+        unsafe { libc::signal(libc::SIGUSR2, handle as libc::sighandler_t) };
+        let waiting = std::thread::spawn(move || receive(port.fd(), -1));
+        while !waiting.is_finished() {
+            // SAFETY: the thread is not joined yet.
+            unsafe { libc::pthread_kill(waiting.as_pthread_t(), libc::SIGUSR2) };
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let received = waiting.join().expect("no panic");
+        assert!(received.expect("an open port").is_none());
+    }
+
+    #[test]
+    fn errors_of_the_port_are_returned() {
+        let port = fake::closed_port();
+        let error = receive(port.fd(), 0).expect_err("not open");
+        assert_eq!(
+            (error.call(), error.errno()),
+            ("umad_recv", Some(Errno(libc::EBADF)))
+        );
+        let (mad, to) = (Mad::from([0; MAD_LEN]), Address::lid(rdma_types::Lid(4)));
+        let error = send(port.fd(), 0, &mad, &to, 0, 0).expect_err("not open");
+        assert_eq!(error.errno(), Some(Errno(libc::EBADF)));
+        assert!(error.message().contains("to LID 4"), "{error}");
+    }
 }

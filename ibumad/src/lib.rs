@@ -44,6 +44,8 @@ mod buffer;
 mod ca;
 mod convert;
 mod error;
+#[cfg(test)]
+mod fake;
 pub mod mad;
 mod port;
 mod sa;

@@ -125,6 +125,19 @@ impl Port {
     }
 }
 
+#[cfg(test)]
+impl Port {
+    /// Returns a port with this descriptor, which it closes.
+    pub(crate) fn from_descriptor(fd: c_int) -> Self {
+        let ca_name = "fake0".to_owned();
+        Self(Arc::new(Handle {
+            fd,
+            ca_name,
+            port_num: 3,
+        }))
+    }
+}
+
 /// Converts a time to milliseconds, rounded up so that a short time does not become 0.
 pub(crate) fn to_millis(time: Duration) -> c_int {
     c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
@@ -159,7 +172,39 @@ impl fmt::Debug for Port {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::thread;
+
     use super::*;
+    use crate::fake;
+
+    #[test]
+    fn a_port_is_closed_with_its_last_clone() {
+        let (port, kernel) = fake::port();
+        assert_eq!((port.ca_name(), port.port_num()), ("fake0", 3));
+        assert_eq!(port.as_fd().as_raw_fd(), port.fd());
+        drop(port.clone());
+        assert!(kernel.is_open());
+        drop(port);
+        assert!(!kernel.is_open());
+    }
+
+    #[test]
+    fn a_port_waits_without_limit_if_there_is_none() {
+        let (port, kernel) = fake::port();
+        let received = port.recv(Some(Duration::ZERO)).expect("an open port");
+        assert!(received.is_none(), "{received:?}");
+        let received = port.recv(Some(Duration::from_millis(1)));
+        assert!(received.expect("an open port").is_none());
+        let received = thread::scope(|scope| {
+            let waiting = scope.spawn(|| port.recv(None));
+            thread::sleep(Duration::from_millis(50));
+            kernel.pass(5, 0, &[0; 256]);
+            waiting.join().expect("no panic")
+        });
+        let received = received.expect("an open port").expect("a datagram");
+        assert_eq!(received.agent, 5);
+    }
 
     #[test]
     fn milliseconds_are_rounded_up() {
