@@ -204,6 +204,18 @@ mod tests {
     }
 
     #[test]
+    fn address_in_c_is_in_network_order() {
+        let raw = Address::smi(Lid(0x1234)).to_raw();
+        assert_eq!((raw.lid, raw.qpn, raw.qkey), (0x1234_u16.to_be(), 0, 0));
+        let raw = Address::gid(Gid([7; 16]), 2).to_raw();
+        assert_eq!(
+            (raw.qpn, raw.qkey),
+            (1_u32.to_be(), WELL_KNOWN_QKEY.to_be())
+        );
+        assert_eq!((raw.grh_present, raw.gid_index, raw.hop_limit), (1, 2, 64));
+    }
+
+    #[test]
     fn reply_to_qp1_uses_the_well_known_key() {
         let received = Address::lid(Lid(9)).qkey(0);
         assert_eq!(received.reply(), Address::lid(Lid(9)));

@@ -298,16 +298,118 @@ fn to_text(field: &[c_char]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
     fn impossible_names_are_rejected_before_the_call() {
-        for name in ["", "../../etc", "a\0b", "a_name_of_twenty_char"] {
+        for name in ["", "../../etc", "a/b", "a\0b", "a_name_of_20_bytes__"] {
             assert_eq!(
                 Ca::by_name(name).expect_err(name).kind(),
                 ErrorKind::InvalidInput
             );
+        }
+        let longest = to_c_name("f", "a_name_of_19_bytes_").expect("fits");
+        assert_eq!(longest.as_bytes(), b"a_name_of_19_bytes_");
+    }
+
+    /// Returns a field of C with this text.
+    fn field<const N: usize>(text: &str) -> [c_char; N] {
+        let mut field = [0; N];
+        for (to, byte) in field.iter_mut().zip(text.bytes()) {
+            *to = byte as c_char;
+        }
+        field
+    }
+
+    /// Returns a port with this state, on this kind of link.
+    fn port(state: PortState, link_layer: &str) -> umad_port {
+        umad_port {
+            ca_name: field("ca0"),
+            portnum: 2,
+            base_lid: 3,
+            lmc: 4,
+            sm_lid: 5,
+            sm_sl: 6,
+            state: state.0.into(),
+            phys_state: 5,
+            rate: 100,
+            capmask: 7_u32.to_be(),
+            gid_prefix: 8_u64.to_be(),
+            port_guid: 9_u64.to_be(),
+            link_layer: field(link_layer),
+            ..umad_port::default()
+        }
+    }
+
+    pub(crate) fn port_attr(state: PortState, link_layer: &str) -> PortAttr {
+        PortAttr::from_raw(&port(state, link_layer))
+    }
+
+    #[test]
+    fn attributes_are_converted_from_c() {
+        let mut keys = [0x7fff, 0xffff];
+        let mut first = port(PortState::ACTIVE, "Ethernet");
+        (first.pkeys, first.pkeys_size) = (keys.as_mut_ptr(), 2);
+        let mut raw = umad_ca {
+            ca_name: field("ca0"),
+            node_type: 1,
+            fw_ver: field("1.2"),
+            ca_type: field("model"),
+            hw_ver: field("3"),
+            node_guid: 10_u64.to_be(),
+            system_guid: 11_u64.to_be(),
+            ..umad_ca::default()
+        };
+        raw.ports[2] = &raw mut first;
+        let ca = Ca::from_raw(&raw);
+        assert_eq!((&*ca.name, ca.node_type, &*ca.fw_ver), ("ca0", 1, "1.2"));
+        assert_eq!((&*ca.hw_ver, &*ca.ca_type), ("3", "model"));
+        assert_eq!((ca.node_guid, ca.system_guid), (Guid(10), Guid(11)));
+        let [port] = &ca.ports[..] else {
+            panic!("one port expected: {ca:?}");
+        };
+        assert_eq!((&*port.ca_name, port.port_num), ("ca0", 2));
+        assert_eq!((port.base_lid, port.lmc), (Lid(3), 4));
+        assert_eq!((port.sm_lid, port.sm_sl), (Lid(5), 6));
+        assert_eq!(port.state, PortState::ACTIVE);
+        assert_eq!(port.phys_state, PhysState::LINK_UP);
+        assert_eq!((port.rate, port.cap_mask), (100, 7));
+        assert_eq!(port.gid(), Gid::from_parts(8, Guid(9)));
+        assert_eq!(port.pkeys, keys);
+        assert!(port.link_layer.is_ethernet() && !port.link_layer.is_infiniband());
+    }
+
+    #[test]
+    fn values_beyond_their_range_are_not_truncated() {
+        let mut raw = port(PortState::ACTIVE, "IB");
+        (raw.portnum, raw.base_lid, raw.lmc) = (-1, 0x1_0001, 0x101);
+        (raw.state, raw.phys_state) = (0x104, 0x105);
+        let port = PortAttr::from_raw(&raw);
+        assert_eq!((port.port_num, port.base_lid, port.lmc), (0, Lid(0), 0));
+        assert_eq!((port.state.0, port.phys_state.0), (u8::MAX, u8::MAX));
+        assert!(port.link_layer.is_infiniband() && !port.link_layer.is_ethernet());
+        assert_eq!(port.pkeys, [0; 0]);
+    }
+
+    #[test]
+    fn the_default_port_is_active_and_prefers_infiniband() {
+        use PortState as S;
+        for (ports, expected) in [
+            (&[][..], None),
+            (&[(S::DOWN, "Ethernet"), (S::INIT, "InfiniBand")], Some(0)),
+            (&[(S::DOWN, "InfiniBand"), (S::ACTIVE, "Ethernet")], Some(1)),
+            (&[(S::ACTIVE, "Ethernet"), (S::INIT, "InfiniBand")], Some(0)),
+            (
+                &[(S::ACTIVE, "Ethernet"), (S::ACTIVE, "InfiniBand")],
+                Some(1),
+            ),
+        ] {
+            let mut ca = Ca::from_raw(&umad_ca::default());
+            let ports = ports.iter().map(|&(state, link)| port_attr(state, link));
+            ca.ports = ports.collect();
+            let expected = expected.map(|index: usize| &ca.ports[index]);
+            assert_eq!(ca.default_port(), expected);
         }
     }
 

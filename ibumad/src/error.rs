@@ -60,6 +60,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn usual_causes_have_a_remedy() {
+        for (call, errno, remedy) in [
+            ("umad_open_port", libc::EPERM, "run as root"),
+            ("umad_open_port", libc::EACCES, "run as root"),
+            ("umad_open_port", libc::EOPNOTSUPP, "load the kernel module"),
+            ("umad_open_port", libc::ENOENT, "load the kernel module"),
+            ("umad_open_port", libc::EINVAL, "no management device"),
+            ("umad_get_ca", libc::EIO, "sysfs"),
+            ("umad_register2", libc::EINVAL, "already serves"),
+            ("umad_register2", libc::ENOMEM, "too many agents"),
+            ("umad_send", libc::EINVAL, "global route"),
+            ("umad_send", libc::EIO, "the port is up"),
+        ] {
+            let error = call_failed(call, Errno(errno), "");
+            let help = error.help().expect("a remedy");
+            assert!(help.contains(remedy), "{call} {errno}: {help}");
+        }
+        assert_eq!(
+            call_failed("umad_send", Errno(libc::EBADF), "").help(),
+            None
+        );
+    }
+
+    #[test]
     fn failed_call_has_kind_and_help() {
         let error = call_failed("umad_open_port", Errno(libc::ENODEV), "mlx4_0 port 1");
         assert_eq!(error.kind(), ErrorKind::NotFound);

@@ -185,7 +185,116 @@ impl fmt::Display for Target {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::fake::Kernel;
+    use crate::mad::Mad;
+
+    /// Returns a client, and the ends of its ports for LID-routed and directed requests. The first
+    /// request of each has the transaction identifier 100.
+    fn smi() -> (Smi, Kernel, Kernel) {
+        let (lid_routed, by_lid) = Agent::fake(MgmtClass::SUBN_LID);
+        let (directed, by_route) = Agent::fake(MgmtClass::SUBN_DIRECTED);
+        let retry = RetryPolicy::new().timeout(Duration::ZERO).tries(1);
+        let smi = Smi {
+            lid_routed,
+            directed,
+            retry: RetryPolicy::new(),
+        };
+        (smi.with_retry(retry), by_lid, by_route)
+    }
+
+    /// Responds with the attribute of a request, whose first bytes are 1, 2 …
+    fn respond(kernel: &Kernel, id: u32, attr: AttrId) {
+        kernel.respond(7, id, &Smp::get(attr, 0), |mad: &mut Mad| {
+            for (byte, value) in mad.as_bytes_mut()[64..128].iter_mut().zip(1..) {
+                *byte = value;
+            }
+        });
+    }
+
+    #[test]
+    fn each_query_reads_its_attribute() {
+        let (smi, kernel, _directed) = smi();
+        let target = Target::Lid(Lid(4));
+        for (id, attr) in (100..).zip([
+            AttrId::NODE_INFO,
+            AttrId::NODE_DESCRIPTION,
+            AttrId::PORT_INFO,
+            AttrId::SM_INFO,
+        ]) {
+            respond(&kernel, id, attr);
+        }
+        let node = smi.node_info(&target).expect("a response");
+        assert_eq!(node.as_bytes()[..4], [1, 2, 3, 4]);
+        let name = smi.node_description(&target).expect("a response");
+        assert_eq!(name.as_bytes()[..4], [1, 2, 3, 4]);
+        let port = smi.port_info(&target, 6).expect("a response");
+        assert_eq!(port.as_bytes()[..4], [1, 2, 3, 4]);
+        let manager = smi.sm_info(&target).expect("a response");
+        assert_eq!(manager.as_bytes()[..4], [1, 2, 3, 4]);
+        let sent = std::iter::from_fn(|| kernel.sent());
+        let sent: Vec<_> = sent
+            .map(|sent| {
+                (
+                    sent.to.lid,
+                    sent.to.qpn,
+                    sent.mad.attr(),
+                    sent.mad.attr_modifier(),
+                )
+            })
+            .collect();
+        let expected = [
+            (AttrId::NODE_INFO, 0),
+            (AttrId::NODE_DESCRIPTION, 0),
+            (AttrId::PORT_INFO, 6),
+            (AttrId::SM_INFO, 0),
+        ];
+        assert_eq!(
+            sent,
+            expected.map(|(attr, modifier)| (Lid(4), 0, attr, modifier))
+        );
+    }
+
+    #[test]
+    fn a_directed_query_has_a_route_and_the_permissive_lid() {
+        let (smi, _by_lid, kernel) = smi();
+        respond(&kernel, 100, AttrId::NODE_INFO);
+        let route = DirectedRoute::new(&[1, 3]).expect("short");
+        smi.node_info(&Target::Directed(route)).expect("a response");
+        let sent = kernel.sent().expect("a request");
+        assert_eq!((sent.to.lid, sent.to.qpn), (Lid::PERMISSIVE, 0));
+        let smp = Smp::from_mad(&sent.mad).expect("subnet management");
+        assert_eq!(smp.initial_path(), [1, 3]);
+    }
+
+    #[test]
+    fn another_attribute_or_class_is_a_malformed_response() {
+        let (smi, kernel, _directed) = smi();
+        let target = Target::Lid(Lid(4));
+        respond(&kernel, 100, AttrId::PORT_INFO);
+        let error = smi.node_info(&target).expect_err("another attribute");
+        assert_eq!(error.kind(), ErrorKind::Malformed);
+        assert!(error.message().contains("NodeInfo of LID 4"), "{error}");
+        kernel.respond(7, 101, &Smp::get(AttrId::NODE_INFO, 0), |mad| {
+            mad.as_bytes_mut()[1] = MgmtClass::PERF.0;
+        });
+        let error = smi.node_info(&target).expect_err("another class");
+        assert_eq!(error.kind(), ErrorKind::Malformed);
+        let error = smi.node_info(&target).expect_err("no response");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn only_the_lid_of_a_port_can_be_queried() {
+        let (smi, kernel, _directed) = smi();
+        for lid in [0, 0xc000, 0xffff] {
+            let error = smi.node_info(&Target::Lid(Lid(lid))).expect_err("no port");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+        assert!(kernel.sent().is_none());
+    }
 
     #[test]
     fn target_prints_like_infiniband_diags() {

@@ -165,6 +165,14 @@ mod tests {
     }
 
     #[test]
+    fn bits_become_the_type_of_their_field() {
+        assert_eq!(Lid::from_bits(0x1234), Lid(0x1234));
+        assert_eq!(Guid::from_bits(0x1234), Guid(0x1234));
+        assert_eq!(Gid::from_bits(1), Gid::from_parts(0, Guid(1)));
+        assert!(bool::from_bits(1) && !bool::from_bits(0));
+    }
+
+    #[test]
     fn put_changes_only_its_field() {
         let background = [0x5a; 16];
         for offset in 0..40 {

@@ -266,6 +266,45 @@ mod tests {
     use super::*;
 
     #[test]
+    fn header_fields_are_read_from_the_wire() {
+        let mut bytes = [0; MAD_LEN];
+        for (byte, value) in bytes.iter_mut().zip(2..=25) {
+            *byte = value;
+        }
+        let mut mad = Mad::from(bytes);
+        assert_eq!(
+            (mad.base_version(), mad.class(), mad.class_version()),
+            (2, MgmtClass(3), 4)
+        );
+        assert_eq!((mad.method(), mad.status()), (Method(5), MadStatus(0x0607)));
+        assert_eq!(mad.transaction_id(), 0x0a0b_0c0d_0e0f_1011);
+        assert_eq!(mad.low_transaction_id(), 0x0e0f_1011);
+        assert_eq!(
+            (mad.attr(), mad.attr_modifier()),
+            (AttrId(0x1213), 0x1617_1819)
+        );
+        mad.as_bytes_mut()[4] = 0x85;
+        assert_eq!(mad.status(), MadStatus(0x8507));
+        mad.as_bytes_mut()[1] = MgmtClass::SUBN_DIRECTED.0;
+        assert_eq!(mad.status(), MadStatus(0x0507), "without the direction");
+        assert_eq!(mad.response().status(), MadStatus(0));
+        assert_eq!(Mad::from_bytes(&bytes[1..]), None);
+        assert_eq!(Mad::from_bytes(mad.as_bytes()), Some(mad));
+    }
+
+    #[test]
+    fn vendor_classes_of_0x30_to_0x4f_have_an_oui() {
+        let classes = (0..=u8::MAX).filter(|class| MgmtClass(*class).has_oui());
+        assert!(classes.eq(0x30..=0x4f));
+    }
+
+    #[test]
+    fn methods_of_responses_have_the_highest_bit() {
+        assert!(Method::GET_RESP.is_response() && !Method::GET.is_response());
+        assert_eq!(Method::GET_RESP.response(), Method::GET_RESP);
+    }
+
+    #[test]
     fn header_fields_are_at_their_specified_offsets() {
         let mut mad = Mad::new(MgmtClass::SUBN_ADM, 2, Method::GET, AttrId::PATH_RECORD);
         mad.set_low_transaction_id(0x0123_4567);

@@ -130,3 +130,18 @@ impl PortInfo {
         self.cap_mask() & IS_SM != 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subnet_manager_is_bit_1_of_the_capabilities() {
+        for (mask, expected) in [(0, false), (0b10, true), (!0b10, false)] {
+            let mut bytes = [0; 64];
+            bytes[20..24].copy_from_slice(&u32::to_be_bytes(mask));
+            let info = PortInfo::from_bytes(&bytes).expect("64 bytes");
+            assert_eq!(info.is_sm(), expected, "{mask:#x}");
+        }
+    }
+}

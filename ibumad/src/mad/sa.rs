@@ -53,3 +53,23 @@ impl<'a> SaMad<'a> {
         &self.0.as_bytes()[56..]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_at_their_specified_offsets() {
+        let mut mad = SaMad::get(AttrId::PATH_RECORD, 0x0102_0304_0506_0708, &[7; 300]);
+        assert_eq!((mad.class_version(), mad.method()), (2, Method::GET));
+        mad.as_bytes_mut()[36..44].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        mad.as_bytes_mut()[44..46].copy_from_slice(&[1, 3]);
+        let view = SaMad::from_mad(&mad).expect("of subnet administration");
+        assert_eq!(view.sm_key(), 0x0102_0304_0506_0708);
+        assert_eq!(view.component_mask(), 0x0102_0304_0506_0708);
+        assert_eq!(view.record_distance(), 0x103 * 8);
+        assert_eq!(view.data(), [7; 200], "a record is truncated");
+        mad.as_bytes_mut()[1] = MgmtClass::PERF.0;
+        assert!(SaMad::from_mad(&mad).is_none());
+    }
+}

@@ -137,6 +137,51 @@ mod tests {
     use super::*;
 
     #[test]
+    fn fields_are_at_their_specified_offsets() {
+        let mut bytes = [0; 256];
+        for (byte, value) in bytes.iter_mut().zip(0..=u8::MAX) {
+            *byte = value;
+        }
+        bytes[1] = MgmtClass::SUBN_DIRECTED.0;
+        let mut mad = Mad::from(bytes);
+        let smp = Smp::from_mad(&mad).expect("subnet management");
+        assert!(smp.is_directed() && !smp.is_returning());
+        assert_eq!(smp.m_key(), 0x1819_1a1b_1c1d_1e1f);
+        assert_eq!((smp.hop_pointer(), smp.hop_count()), (6, 7));
+        assert_eq!(smp.directed_source(), Lid(0x2021));
+        assert_eq!(smp.directed_destination(), Lid(0x2223));
+        assert_eq!(smp.data(), &bytes[64..128]);
+        assert_eq!(smp.initial_path(), &bytes[129..136]);
+
+        mad.as_bytes_mut()[4] = 0x80;
+        mad.as_bytes_mut()[7] = 255;
+        let smp = Smp::from_mad(&mad).expect("subnet management");
+        assert!(smp.is_returning());
+        assert_eq!(smp.initial_path(), &bytes[129..192], "of hostile length");
+
+        mad.as_bytes_mut()[1] = MgmtClass::SUBN_LID.0;
+        let smp = Smp::from_mad(&mad).expect("subnet management");
+        assert!(!smp.is_directed() && !smp.is_returning());
+        assert_eq!((smp.hop_pointer(), smp.hop_count()), (0, 0));
+        assert_eq!(smp.initial_path(), [0; 0]);
+        mad.as_bytes_mut()[1] = MgmtClass::PERF.0;
+        assert!(Smp::from_mad(&mad).is_none());
+    }
+
+    #[test]
+    fn the_longest_route_has_63_hops() {
+        let route = DirectedRoute::new(&[7; MAX_HOPS]).expect("fits");
+        let mad = Smp::get_directed(AttrId::PORT_INFO, 0x0102_0304, &route);
+        assert_eq!(
+            (mad.attr(), mad.attr_modifier()),
+            (AttrId::PORT_INFO, 0x0102_0304)
+        );
+        let smp = Smp::from_mad(&mad).expect("subnet management");
+        assert_eq!(smp.initial_path(), [7; MAX_HOPS]);
+        assert_eq!(mad.as_bytes()[192..], [0; 64]);
+    }
+
+    #[test]
     fn directed_route_is_at_its_specified_offset() {
         let route = DirectedRoute::new(&[1, 3, 2]).expect("short");
         let mad = Smp::get_directed(AttrId::NODE_INFO, 0, &route);

@@ -172,3 +172,25 @@ field_value!(
     LinkSpeedExt(u8),
     IbMtu(u8)
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_mtus_and_widths_are_numbers() {
+        let bytes = (0..=6).map(|code| IbMtu(code).bytes());
+        let expected = [
+            None,
+            Some(256),
+            Some(512),
+            Some(1024),
+            Some(2048),
+            Some(4096),
+            None,
+        ];
+        assert!(bytes.eq(expected));
+        let lanes = [1, 2, 4, 8, 16, 3].map(|code| LinkWidth(code).lanes());
+        assert_eq!(lanes, [Some(1), Some(4), Some(8), Some(12), Some(2), None]);
+    }
+}

@@ -69,3 +69,44 @@ impl fmt::Debug for MadStatus {
         write!(f, "MadStatus({self})")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_has_bits_and_codes() {
+        for (status, bits, codes, text) in [
+            (0, [true, false, false], (0, 0), "ok"),
+            (0x0001, [false, true, false], (0, 0), "busy"),
+            (0x0002, [false, false, true], (0, 0), "redirected"),
+            (0x0004, [false; 3], (1, 0), "class or version not supported"),
+            (0x0008, [false; 3], (2, 0), "method not supported"),
+            (
+                0x000c,
+                [false; 3],
+                (3, 0),
+                "attribute not supported by the method",
+            ),
+            (0x001c, [false; 3], (7, 0), "invalid value in a field"),
+            (0x0100, [false; 3], (0, 1), "no resources"),
+            (0x0200, [false; 3], (0, 2), "invalid request"),
+            (0x0300, [false; 3], (0, 3), "no such record"),
+            (0x0400, [false; 3], (0, 4), "too many records"),
+            (0x0500, [false; 3], (0, 5), "invalid GID"),
+            (0x0600, [false; 3], (0, 6), "components missing"),
+            (0x0700, [false; 3], (0, 7), "denied"),
+            (0xff00, [false; 3], (0, 255), "unknown status"),
+            (0x0010, [false; 3], (4, 0), "unknown status"),
+        ] {
+            let status = MadStatus(status);
+            let found = [status.is_ok(), status.is_busy(), status.is_redirect()];
+            assert_eq!(found, bits, "{status}");
+            assert_eq!((status.invalid_field(), status.class_specific()), codes);
+            assert_eq!(
+                status.to_string(),
+                format!("{text} (status {:#06x})", status.0)
+            );
+        }
+    }
+}
