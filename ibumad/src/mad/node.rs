@@ -86,3 +86,15 @@ impl NodeDescription {
         super::vendor::printable_text(self.as_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_ends_with_its_field() {
+        let name = NodeDescription::from_bytes(&[b'a'; 64]).expect("64 bytes");
+        assert_eq!(name.text(), "a".repeat(64));
+        assert_eq!(NodeDescription::default().text(), "");
+    }
+}

@@ -84,6 +84,7 @@ mod tests {
         let record = PathRecord::between(from, to);
         assert_eq!((record.sgid(), record.dgid()), (from, to));
         assert!(record.reversible());
+        assert_eq!(PathRecord::BETWEEN_COMPONENTS, 0x180c);
         assert_eq!((record.numb_path(), record.as_bytes()[49]), (1, 0x81));
     }
 }

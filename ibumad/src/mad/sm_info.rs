@@ -80,6 +80,7 @@ mod tests {
 
     #[test]
     fn record_has_lid_and_attributes() {
+        assert_eq!(SmInfo::STATE_COMPONENT, 0x40);
         let mut record = [0; 200];
         record[1] = 7;
         record[4 + 20] = 0xe2;
