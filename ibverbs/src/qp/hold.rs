@@ -17,6 +17,9 @@ impl<T: SendTransport> QueuePair<T> {
     ///   protection domain. The message names both devices.
     /// - [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) if the queue pair holds 2^20 pieces
     ///   of memory and lists, or has held 2^32.
+    /// - [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if this process does not have
+    ///   the addresses of the memory, and the queue pair was created without
+    ///   [`device_addresses`](crate::QpOptions::device_addresses).
     ///
     /// # Example
     /// ```no_run
