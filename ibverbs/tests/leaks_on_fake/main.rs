@@ -3,6 +3,7 @@
 //!
 //! Under Miri this program needs `-Zmiri-ignore-leaks`, because it leaks on purpose.
 
+mod avoided;
 #[path = "../fake/fixture.rs"]
 mod fixture;
 #[cfg(feature = "mlx5")]
