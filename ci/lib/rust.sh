@@ -32,7 +32,7 @@ ensure_rust() {
     fi
     have rustup || ensure_rustup
     [[ -z ${RUSTUP_TOOLCHAIN:-} ]] || return 0
-    has_toolchain "$version" || run_logged "installing Rust $version" install_toolchain "$version" ||
+    has_toolchain "$version" || run_logged "installing Rust $version" install_toolchain "$version" "$(rust_components)" ||
         die "installing Rust $version failed" "to use another Rust, set RUSTUP_TOOLCHAIN to one of \`rustup toolchain list\`, $(msrv) or newer"
     # Outside the tree, rust-toolchain.toml does not apply.
     rustup default >/dev/null 2>&1 || rustup default "$version" >/dev/null 2>&1
@@ -57,10 +57,18 @@ build_programs() {
         cargo build --profile "$profile" --locked -p perftools --bins "$@"
 }
 
+# Installs a version of Rust: install_toolchain VERSION [COMPONENTS] (with commas between them).
 # A rustup that outlives a killed script must not meet another one: they damage the tool chain.
 install_toolchain() {
+    mkdir -p "$LAB_CACHE"
     flock "$LAB_CACHE/.rustup" \
-        rustup toolchain install "$1" --no-self-update --profile minimal -c "$(rust_components)"
+        rustup toolchain install "$1" --no-self-update --profile minimal ${2:+-c "$2"}
+}
+
+# Installs the newest nightly Rust: ensure_nightly [COMPONENTS].
+ensure_nightly() {
+    install_toolchain nightly "$@" >/dev/null 2>&1 ||
+        die "installing nightly Rust failed: rustup toolchain install nightly${1:+ -c $1}"
 }
 
 has_toolchain() {

@@ -97,7 +97,7 @@ check_files() {
 check() {
     local name oldest
     oldest=$(msrv)
-    rustup toolchain install "$oldest" --profile minimal >/dev/null 2>&1 || die "installing Rust $oldest failed"
+    install_toolchain "$oldest" >/dev/null 2>&1 || die "installing Rust $oldest failed"
     unpack
     check_files
     export RUSTUP_TOOLCHAIN=$oldest

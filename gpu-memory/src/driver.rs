@@ -97,6 +97,9 @@ fn missing(name: &str) -> Error {
 /// runs for long finds a driver that is installed later.
 fn functions() -> Result<&'static Functions> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+    if let Some(functions) = FUNCTIONS.get() {
+        return Ok(functions);
+    }
     let loaded = Functions::load()?;
     Ok(FUNCTIONS.get_or_init(|| loaded))
 }
@@ -328,7 +331,7 @@ impl Allocation {
         let status = unsafe { (functions.export)(handle, address, size(self.len), DMA_BUF_FD, 0) };
         let result = functions.check("cuMemGetHandleForAddressRange", status);
         result.map_err(|error| error.with_help(NEEDS_DMA_BUF))?;
-        if fd == -1 {
+        if fd < 0 {
             let text = "cuMemGetHandleForAddressRange: returned no file descriptor";
             return Err(Error::new(text).with_help(NEEDS_DMA_BUF));
         }

@@ -203,7 +203,7 @@ impl Mlx5 {
                 .take_receive(cx, qp, receiver)
                 .ok_or(Refused(status::RNR))?;
             let cqe = receive_cqe(qp, receiver, header, &receive, header.length);
-            self.deliver(cx, qp, receiver, cqe, kind::RESP_WR_IMM, header);
+            self.deliver(cx, qp, receiver, cqe, kind::RESP_WR_IMM, header, &[]);
         }
         Ok(Vec::new())
     }
@@ -251,7 +251,7 @@ impl Mlx5 {
         }
         let cqe = receive_cqe(qp, receiver, header, &receive, header.length);
         let data: &[u8] = if in_entry { &packet.payload } else { &[] };
-        self.deliver_with(cx, qp, receiver, cqe, kind, header, data);
+        self.deliver(cx, qp, receiver, cqe, kind, header, data);
         Ok(Vec::new())
     }
 
@@ -289,7 +289,7 @@ impl Mlx5 {
         } else {
             kind::RESP_SEND
         };
-        self.deliver(cx, qp, &receiver, cqe, kind, header);
+        self.deliver(cx, qp, &receiver, cqe, kind, header, &[]);
     }
 
     fn has_receive(&self, qp: &Qp, receiver: &Receiver) -> bool {
@@ -337,20 +337,8 @@ impl Mlx5 {
         }
     }
 
-    fn deliver(
-        &mut self,
-        cx: &mut Shared,
-        qp: &mut Qp,
-        receiver: &Receiver,
-        cqe: Cqe,
-        kind: u8,
-        header: &Header,
-    ) {
-        self.deliver_with(cx, qp, receiver, cqe, kind, header, &[]);
-    }
-
     #[allow(clippy::too_many_arguments, reason = "the parts of a completion")]
-    fn deliver_with(
+    fn deliver(
         &mut self,
         cx: &mut Shared,
         qp: &mut Qp,
