@@ -13,7 +13,7 @@ fn every_test_named_in_coverage_exists() {
     // Every second part is between backticks.
     for name in table.split('`').skip(1).step_by(2) {
         let exists = if let Some((file, test)) = name.split_once("::") {
-            let path = match file.rsplit_once('/') {
+            let path = match file.split_once('/') {
                 Some((package @ ("rdmacm" | "messenger"), file)) => {
                     tests.join("../..").join(package).join("tests").join(file)
                 }

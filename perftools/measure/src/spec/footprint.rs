@@ -15,7 +15,7 @@ pub(crate) const ENGINE_STACK: usize = 256 << 10;
 
 /// Memory in bytes for a request in a send queue: the entry in the queue, which is largest in
 /// Soft-RoCE, and the entry in the table of requests in flight. The test
-/// `device_server::reservations_cover_the_memory_of_a_test` measures it.
+/// `server::reservations_cover_the_memory_of_a_test` measures it.
 const SEND_SLOT: u64 = 448;
 /// Memory in bytes for a request in a receive queue.
 const RECV_SLOT: u64 = 160;

@@ -1,0 +1,11 @@
+//! Tests of messengers on devices. `ci/guest/device-tests` runs each module alone.
+
+#[path = "../../../rdmacm/tests/device_cm/lab/mod.rs"]
+mod lab;
+
+mod faults;
+mod group;
+mod messages;
+mod peers;
+#[cfg(feature = "tokio")]
+mod tokio;

@@ -1,0 +1,10 @@
+//! Tests of transfers on the fake provider.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/stress.rs"]
+mod stress;
+
+mod failover;
+mod memory;
+mod transfer;
