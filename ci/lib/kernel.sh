@@ -71,7 +71,7 @@ use_custom_kernel() {
     KERNEL_IMAGE=$(link_kernel "$RDMA_LAB_KERNEL" "$KERNEL_MODULES" "$VM_DIR/kernel")
 }
 
-# Links a kernel into the layout that virtme expects, and prints the path of its image.
+# Links a kernel into the layout that modprobe expects, and prints the path of its image.
 link_kernel() {
     local image=$1 modules=$2 dir=$3 version=${2##*/}
     mkdir -p "$dir/boot" "$dir/lib/modules"

@@ -82,13 +82,10 @@ vm_tools_ready() {
     find_kernel
 }
 
-cache_complete() {
-    virtme_installed && { wants_custom_kernel || cached_kernel >/dev/null; }
-}
+cache_complete() { wants_custom_kernel || cached_kernel >/dev/null; }
 
 fill_cache() {
-    virtme_installed || install_virtme # another lab may have installed it
-    if wants_custom_kernel || cached_kernel >/dev/null; then return; fi
+    if cache_complete; then return; fi # another lab has filled it
     case $(wanted_kernel) in
     backports) fill_backports_cache ;;
     debug | uml) fill_built_cache "$(wanted_kernel)" ;;

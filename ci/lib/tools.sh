@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # Installs the programs that the lab needs on this machine, with apt where it exists.
 
-readonly VIRTME_VERSION=1.42
 # shellcheck disable=SC2034 # used by ci/test
 readonly KUBERNETES_VALIDATE_VERSION=1.37.0
 # shellcheck disable=SC2034 # used by ci/test
@@ -25,9 +24,9 @@ readonly -A TASK_PACKAGES=(
     [build]='gcc libc6-dev pkg-config libibverbs-dev librdmacm-dev libibumad-dev ibverbs-providers'
     [rustup]='curl ca-certificates'
     # Running a virtual machine from a complete cache.
-    [vm]='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod ip:iproute2 file:file'
-    # Filling the cache: virtme-ng, and siw for the kernel of Debian.
-    [cache]='gcc:gcc make:make strings:binutils xz:xz-utils zstd:zstd python3:python3 python3-venv ca-certificates'
+    [vm]='qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod ip:iproute2 python3:python3'
+    # Filling the cache: siw for the kernel of Debian.
+    [cache]='gcc:gcc make:make strings:binutils xz:xz-utils zstd:zstd'
     # Building a kernel.
     [kernel]='flex:flex bison:bison bc:bc libelf-dev'
     # The programs that ours are compared with.
@@ -132,15 +131,6 @@ install_packages() {
     run_logged "installing with apt: $*" apt_quietly install --no-install-recommends "$@" ||
         die "apt could not install packages: see above" \
             "help: check the network, the sources of apt and the proxy${http_proxy:+ ($http_proxy)}, or install them: apt-get install $*"
-}
-
-virtme_dir() { echo "$LAB_CACHE/virtme-ng-$VIRTME_VERSION"; }
-
-virtme_installed() { [[ -e $(virtme_dir)/ready ]]; }
-
-install_virtme() {
-    ensure_packages cache
-    install_from_pypi virtme-ng "$VIRTME_VERSION"
 }
 
 # Installs a program of PyPI into an environment of its own in the cache: install_from_pypi NAME

@@ -1,14 +1,12 @@
 # shellcheck shell=bash
-# Runs virtual machines on this machine's root file system: with virtme-ng under QEMU, or as a
-# process of User-Mode Linux (lib/uml.sh).
+# Runs virtual machines on this machine's root file system: under QEMU, or as a process of User-Mode
+# Linux (lib/uml.sh).
 #
 # Each machine has a directory in $VM_DIR that both sides can access:
 #   init, devices   programs of the guest      config, modules, command   input
-#   out, err        pipes for its output       console, virtme            logs
+#   out, err        pipes for its output       console, qemu              logs
 #   started, status, off, failure              reports of the guest
 
-# Kernel arguments that replace those of virtme. Its own init waits for udev, cleans up the file
-# system, and does not know the ports of our output.
 # A processor that is stuck for a minute ends the machine, which would otherwise run until its time
 # limit.
 readonly KERNEL_STALLS='rcupdate.rcu_cpu_stall_timeout=60 sysctl.kernel.panic_on_rcu_stall=1'
@@ -32,8 +30,6 @@ make_vm_dir() {
     # The guest has its own /run and /dev, and kernel arguments cannot contain spaces.
     [[ $parent != *[[:space:]]* && $parent != /run/* && $parent != /dev/* ]] || parent=/tmp
     dir=$(mktemp -d "$parent/rdma-lab.XXXXXX") || die "creating a directory in $parent failed"
-    printf '#!/bin/sh\nexec setpriv --pdeathsig KILL "%s" "$@"\n' "$LAB_QEMU" >"$dir/qemu"
-    chmod +x "$dir/qemu"
     echo "$dir"
 }
 
@@ -58,8 +54,36 @@ list_modules() {
     local -a names
     read -ra names <<<"$LAB_MODULE_NAMES virtio_net"
     ((LAB_MLX5 == 0)) || names+=(mlx5_ib ib_ipoib)
+    files_of_modules "${names[@]}"
+}
+
+# Prints the files of modules and of those that they need: files_of_modules NAME…
+files_of_modules() {
     PATH=$PATH:/usr/sbin:/sbin modprobe -d "${KERNEL_MODULES%/lib/modules/*}/" -S "$KERNEL_VERSION" \
-        -a --show-depends "${names[@]}" 2>/dev/null | awk '/^insmod/ && !seen[$2]++ { print $2 }' || true
+        -a --show-depends "$@" 2>/dev/null | awk '/^insmod/ && !seen[$2]++ { print $2 }' || true
+}
+
+# Makes the initial RAM disk of QEMU's machines: busybox, and the modules for a root file system of
+# 9p. User-Mode Linux mounts that of this machine without one.
+make_initrd() { # FILE
+    local dir=$VM_DIR/initrd.d module name
+    mkdir -p "$dir"/{bin,modules,root}
+    cp "$(command -v busybox)" "$dir/bin/busybox"
+    install -m 755 "$LAB_SCRIPTS/guest/initrd" "$dir/init"
+    for module in $(files_of_modules virtio_pci 9pnet_virtio 9p); do
+        name=${module##*/}
+        name=${name%.ko*}.ko
+        case $module in
+        *.xz) xz -dc "$module" ;;
+        *.zst) zstd -dc "$module" ;;
+        *.gz) gzip -dc "$module" ;;
+        *) cat "$module" ;;
+        esac >"$dir/modules/$name"
+        echo "$name"
+    done >"$VM_DIR/list"
+    mv "$VM_DIR/list" "$dir/modules/list"
+    (cd "$dir" && find . | busybox cpio -o -H newc 2>/dev/null) >"$1"
+    rm -r "$dir"
 }
 
 has_module() { [[ -n $(find "$KERNEL_MODULES/" -name "$1.ko*" -print -quit) ]]; }
@@ -114,7 +138,7 @@ shell_line() {
 # Prints the QEMU options that depend on the accelerator.
 vm_cpu_options() {
     if [[ $LAB_BACKEND == vm-kvm ]]; then
-        echo "-machine accel=kvm"
+        echo "-accel kvm -cpu host"
     else
         echo "-accel tcg,thread=multi -cpu $TCG_CPU"
     fi
@@ -166,10 +190,10 @@ vm_command() {
 }
 
 qemu_command() {
-    local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=() function=()
+    local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 function=()
     local cpu network logging=$KERNEL_LOGGING extra=''
     [[ $mode != shell ]] || logging='quiet loglevel=1'
-    [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm) extra=$(emulation_arguments)
+    [[ $LAB_BACKEND == vm-kvm ]] || extra=$(emulation_arguments)
     [[ $(wanted_kernel) != debug ]] || extra+=" $KERNEL_DEBUG"
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
@@ -177,14 +201,18 @@ qemu_command() {
         start_functions "$host"
         mapfile -t function < <(function_options "$host")
     fi
+    [[ -e $VM_DIR/initrd ]] || make_initrd "$VM_DIR/initrd"
     # shellcheck disable=SC2054 # commas are part of QEMU's options
     VM_COMMAND=(
-        "$(virtme_dir)/bin/virtme-run" --mods auto --kimg "$KERNEL_IMAGE" --rw --force-9p
-        --qemu-bin "$VM_DIR/qemu" --disable-monitor --disable-microvm "${kvm[@]}" --memory "${LAB_MEM}M" --cpus "${LAB_CPUS:-$DEFAULT_CPUS}"
-        --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}" "${function[@]}"
+        "$LAB_QEMU" -machine q35 -m "${LAB_MEM}M" -smp "${LAB_CPUS:-$DEFAULT_CPUS}" -no-reboot
+        -nodefaults -display none -chardev stdio,id=console,signal=off -serial chardev:console
+        "${cpu[@]}" "${network[@]}" "${function[@]}"
+        -fsdev local,id=root,path=/,security_model=none,multidevs=remap
+        -device virtio-9p-pci,fsdev=root,mount_tag=labroot
         -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap
         -device virtio-9p-pci,fsdev=usr,mount_tag=labusr
-        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $extra $logging $LAB_KERNEL_ARGUMENTS"
+        -kernel "$KERNEL_IMAGE" -initrd "$VM_DIR/initrd"
+        -append "lab_dir=$dir $KERNEL_ARGUMENTS $extra $logging $LAB_KERNEL_ARGUMENTS"
     )
     # shellcheck disable=SC2054
     [[ $mode == shell ]] || VM_COMMAND+=(
@@ -212,7 +240,7 @@ vm_start() {
             </dev/null >"$dir/console" 2>&1 3>"$dir/out" 4>"$dir/err" &
     else
         setsid setpriv --pdeathsig KILL "${VM_COMMAND[@]}" \
-            </dev/null > >(cat >"$dir/console") 2> >(cat >"$dir/virtme") &
+            </dev/null > >(cat >"$dir/console") 2> >(cat >"$dir/qemu") &
     fi
     VM_PIDS[host]=$!
 }
@@ -264,7 +292,7 @@ vm_failed() {
     {
         echo "lab: $problem"
         [[ ! -e $dir/failure ]] || sed 's/^/lab: guest: /' "$dir/failure"
-        [[ ! -e $dir/virtme ]] || tail -n 5 "$dir/virtme" | sed 's/^/lab: virtme: /'
+        [[ ! -e $dir/qemu ]] || tail -n 5 "$dir/qemu" | sed 's/^/lab: QEMU: /'
         echo "lab: last lines of the console:"
         tail -n 60 "$dir/console" | tr -d '\r' | sed 's/^/    /'
     } >&2
@@ -335,7 +363,7 @@ vm_await_command() {
 vm_shell() {
     local status=0
     vm_command 1 1 shell
-    "${VM_COMMAND[@]}" 2> >(cat >"$VM_DIR/host1/virtme") || true
+    "${VM_COMMAND[@]}" 2> >(cat >"$VM_DIR/host1/qemu") || true
     [[ ! -t 0 ]] || stty sane
     [[ -e $VM_DIR/host1/status ]] || vm_failed 1 "the virtual machine ended without a status" || return
     status=$(<"$VM_DIR/host1/status")

@@ -137,7 +137,7 @@ test_endings() {
     mkdir -p "$work/lib/modules/1.2.3"
     export RDMA_LAB=tcg RDMA_LAB_KERNEL=$work/vmlinuz RDMA_LAB_MODULES=$work/lib/modules/1.2.3
     expect "a bad kernel gives 125" fails_with 125 ./lab run --timeout 300 -- true
-    expect "a bad kernel is reported" contains "$work/fails" 'virtme: .*kernel'
+    expect "a bad kernel is reported" contains "$work/fails" 'QEMU: .*kernel'
     RDMA_LAB_KERNEL=$work/none
     expect "a missing kernel gives 125" fails_with 125 ./lab run -- true
     expect "a missing kernel is named" contains "$work/fails" "RDMA_LAB_KERNEL=$work/none"
