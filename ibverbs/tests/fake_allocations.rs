@@ -246,7 +246,7 @@ fn one_sided_operations_allocate_nothing() {
         let access =
             AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let region = pair.pd.shared(64, access).expect("region");
-        let remote = region.remote().slice(0, 8).expect("in range");
+        let remote = region.remote().slice(0..8).expect("in range");
         let mut bytes = [0; 8];
         let calls = calls(|| {
             pair.a

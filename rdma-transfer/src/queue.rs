@@ -366,7 +366,10 @@ impl Queue {
                     return Err(no_key("the peer's device").into());
                 }
                 let remote = remote
-                    .and_then(|remote| remote.slice(span.remote, span.len as u64))
+                    .and_then(|remote| {
+                        let end = span.remote.checked_add(span.len as u64)?;
+                        remote.slice(span.remote..end)
+                    })
                     .ok_or_else(out_of_bounds)
                     .map_err(blame)?;
                 match job.transfer.operation {

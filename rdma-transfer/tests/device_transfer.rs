@@ -453,7 +453,9 @@ fn raw_seconds(name: &str) -> ibverbs::Result<f64> {
         while posted < all && a.send_slots_free() > 0 && posted - done < depth as usize {
             let at = posted * PIECE % ONE;
             let source = held.slice(at..at + PIECE).expect("in range");
-            let target = remote.slice(at as u64, PIECE as u64).expect("in range");
+            let target = remote
+                .slice(at as u64..at as u64 + PIECE as u64)
+                .expect("in range");
             a.post_send(wr::write(source, target))?;
             posted += 1;
         }

@@ -59,7 +59,9 @@ fn run() -> Result<()> {
         let mut start = 0;
         for word in words {
             let from = source.slice(start..start + word.len());
-            let to = target.remote().slice(start as u64, word.len() as u64);
+            let to = target
+                .remote()
+                .slice(start as u64..start as u64 + word.len() as u64);
             let (from, to) = from.zip(to).ok_or("the memory is too small")?;
             batch.send(wr::write(from, to).unsignaled())?;
             start += word.len();

@@ -143,7 +143,7 @@ fn access(device: &str, server: &str) -> Result<()> {
     let protected: RemoteMemory = protected.parse()?;
 
     let greeting = memory
-        .slice(0, 12)
+        .slice(0..12)
         .ok_or("the server's memory is too small")?;
     let buf = local.pd.buf(12)?;
     local.qp.post_send(wr::read(buf, greeting))?;
@@ -152,7 +152,7 @@ fn access(device: &str, server: &str) -> Result<()> {
 
     // Only immediate data causes a completion at the server. Without it, a WRITE is invisible.
     let answer = memory
-        .slice(64, 12)
+        .slice(64..76)
         .ok_or("the server's memory is too small")?;
     buf.copy_from_slice(b"good evening");
     local.qp.post_send(wr::write_with_imm(buf, answer, 42))?;

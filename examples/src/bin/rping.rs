@@ -210,7 +210,7 @@ fn serve_client(request: ConnectRequest) -> Result<()> {
             break;
         };
         let sink = sink
-            .slice(0, source.len)
+            .slice(0..source.len)
             .ok_or("the memory for the reply is too small")?;
         client.complete(wr::write(slice()?, sink))?;
         client.send(CONTINUE)?;

@@ -1,5 +1,7 @@
 //! Memory of a peer.
 
+use std::ops::Range;
+
 /// The address, length and remote key of a peer's memory.
 ///
 /// These are plain values that can be sent in any form. Having them does not grant access: the
@@ -13,7 +15,7 @@
 /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, from_peer: RemoteMemory) -> ibverbs::Result<()> {
 /// let record = from_peer
-///     .slice(128, 64)
+///     .slice(128..192)
 ///     .expect("a memory of at least 192 bytes");
 /// let buf = qp.pd().buf(64)?;
 /// qp.post_send(wr::read(buf, record))?;
@@ -34,7 +36,7 @@ pub struct RemoteMemory {
 }
 
 impl RemoteMemory {
-    /// Returns `len` bytes starting at `offset`, or `None` if they are out of bounds.
+    /// Returns the bytes in `range`, or `None` if they are out of bounds.
     ///
     /// # Example
     /// ```
@@ -45,22 +47,22 @@ impl RemoteMemory {
     ///     rkey: 7,
     /// };
     /// assert_eq!(
-    ///     all.slice(8, 8),
+    ///     all.slice(8..16),
     ///     Some(RemoteMemory {
     ///         addr: 0x1008,
     ///         len: 8,
     ///         rkey: 7
     ///     })
     /// );
-    /// assert_eq!(all.slice(60, 8), None);
+    /// assert_eq!(all.slice(60..68), None);
     /// ```
-    pub fn slice(self, offset: u64, len: u64) -> Option<Self> {
-        if offset.checked_add(len)? > self.len {
+    pub fn slice(self, range: Range<u64>) -> Option<Self> {
+        if range.end > self.len {
             return None;
         }
         Some(Self {
-            addr: self.addr.checked_add(offset)?,
-            len,
+            addr: self.addr.checked_add(range.start)?,
+            len: range.end.checked_sub(range.start)?,
             rkey: self.rkey,
         })
     }

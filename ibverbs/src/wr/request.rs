@@ -298,7 +298,7 @@ pub fn write_with_imm<P: SendPayload>(
 /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, remote: RemoteMemory) -> ibverbs::Result<()> {
 /// let buf = qp.pd().buf(4096)?;
-/// let first_page = remote.slice(0, 4096).expect("at least one page");
+/// let first_page = remote.slice(0..4096).expect("at least one page");
 /// qp.post_send(wr::read(buf, first_page))?; // Retired::into_buf returns the data
 /// # Ok(()) }
 /// ```

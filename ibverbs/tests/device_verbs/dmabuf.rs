@@ -79,7 +79,7 @@ fn move_data(pair: &mut Pair, source: &Exported, target: &Exported) {
     let page = usize::try_from(PAGE).expect("a size");
 
     source.write(b"write", PAGE - 2);
-    let place = remote.slice(7, 5).expect("in range");
+    let place = remote.slice(7..12).expect("in range");
     pair.a
         .post_send(wr::write(slot(page - 2), place))
         .expect("write");
@@ -94,7 +94,9 @@ fn move_data(pair: &mut Pair, source: &Exported, target: &Exported) {
     assert_eq!(&target.read(100), b"-send");
 
     target.write(b"-read", 2 * PAGE + 1);
-    let place = remote.slice(2 * PAGE + 1, 5).expect("in range");
+    let place = remote
+        .slice(2 * PAGE + 1..2 * PAGE + 1 + 5)
+        .expect("in range");
     pair.a.post_send(wr::read(slot(50), place)).expect("read");
     pair.retire(1)[0].ok().expect("read");
     assert_eq!(&source.read(50), b"-read");
@@ -153,7 +155,7 @@ fn region_outlives_the_files_of_its_dma_buf() {
         let exported = Exported::new();
         let region = exported.register(&pair.pd);
         drop(exported);
-        let target = region.remote().and_then(|remote| remote.slice(0, 5));
+        let target = region.remote().and_then(|remote| remote.slice(0..5));
         let target = target.expect("in range");
         pair.a
             .post_send(wr::write(wr::Inline(b"hello"), target))

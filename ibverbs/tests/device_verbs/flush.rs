@@ -56,7 +56,10 @@ fn atomic_write_stores_eight_bytes_after_earlier_writes() {
         let mut pair = connected(&context, OptionalOps::ATOMIC_WRITE, WRITES);
         let region = pair.pd.shared(LEN + 8, WRITES).expect("region");
         let all = region.remote();
-        let (data, flag) = (all.slice(0, LEN as u64), all.slice(LEN as u64, 8));
+        let (data, flag) = (
+            all.slice(0..LEN as u64),
+            all.slice(LEN as u64..LEN as u64 + 8),
+        );
         let (data, flag) = (data.expect("inside"), flag.expect("inside"));
         for round in 1..=50_u64 {
             let mut buf = pair.pd.buf(LEN).expect("buffer");
@@ -129,7 +132,7 @@ fn atomic_write_needs_an_aligned_writable_word() {
         let post = |pair: &mut Pair, remote: RemoteMemory| {
             pair.a.post_send(wr::atomic_write(remote, [1; 8]))
         };
-        let word = |start, len| region.remote().slice(start, len).expect("inside");
+        let word = |start, len| region.remote().slice(start..start + len).expect("inside");
         let rejected = post(&mut pair, word(4, 8)).expect_err("not aligned");
         let addr = region.remote().addr + 4;
         assert_eq!(rejected.error(), PostError::Misaligned { addr });
@@ -202,7 +205,7 @@ fn flush_completes_after_the_writes_before_it() {
             let flush = if round % 2 == 0 {
                 wr::flush(region.remote(), FlushPlacement::GLOBAL)
             } else {
-                let any = region.remote().slice(0, 0).expect("inside");
+                let any = region.remote().slice(0..0).expect("inside");
                 wr::flush_region(any, FlushPlacement::GLOBAL)
             };
             pair.a.post_send(flush.tag(round.into())).expect("flush");
@@ -215,7 +218,7 @@ fn flush_completes_after_the_writes_before_it() {
             assert!(bytes.iter().all(|byte| *byte == round), "round {round}");
         }
         // In a batch, with the write that publishes the data.
-        let remote = region.remote().slice(8, 8).expect("inside");
+        let remote = region.remote().slice(8..16).expect("inside");
         pair.a
             .batch(|batch| -> Result<(), Error> {
                 batch.send(wr::flush(region.remote(), FlushPlacement::GLOBAL).unsignaled())?;

@@ -73,7 +73,7 @@ fn exchange(pd: &ProtectionDomain) {
     }
     let region = pd.shared(64, REMOTE_ACCESS).expect("region");
     region.write(0, b"read me").expect("within the region");
-    let remote = region.remote().slice(0, 7).expect("within");
+    let remote = region.remote().slice(0..7).expect("within");
     let into = pd.buf(7).expect("buffer");
     qps[0].post_send(wr::read(into, remote)).expect("read");
     let read = retire(&mut cq, &mut qps, 1).remove(0);

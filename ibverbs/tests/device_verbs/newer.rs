@@ -166,7 +166,7 @@ fn memory_of_the_provider_carries_data_in_every_class() {
         let mut source = pool.take().expect("buffer");
         source.set_len(3);
         source.copy_from_slice(b"far");
-        let there = region.remote().slice(97, 3).expect("inside");
+        let there = region.remote().slice(97..100).expect("inside");
         pair.a.post_send(wr::write(source, there)).expect("write");
         pair.retire(1).remove(0).ok().expect("success");
         pair.a
@@ -260,7 +260,7 @@ fn dma_handles_are_hints_of_regions_that_keep_them_alive() {
                 let region = shared(&pair.pd, options.zero_based(zero_based)).expect("region");
                 let mut buf = pair.pd.buf(8).expect("buffer");
                 buf.copy_from_slice(b"hinted!!");
-                let there = region.remote().slice(16, 8).expect("inside");
+                let there = region.remote().slice(16..24).expect("inside");
                 pair.a.post_send(wr::write(buf, there)).expect("write");
                 pair.retire(1).remove(0).ok().expect("success");
                 let mut bytes = [0; 8];
@@ -331,7 +331,7 @@ fn device_memory_is_exported_as_a_dma_buf() {
         let region = pair.pd.reg_dmabuf(dmabuf.as_fd(), 0, 4096, REMOTE);
         let region = region.expect("region");
         memory.write(64, b"from the processor..").expect("inside");
-        let there = region.remote().and_then(|all| all.slice(64, 20));
+        let there = region.remote().and_then(|all| all.slice(64..84));
         let there = there.expect("inside");
         let buf = pair.pd.buf(20).expect("buffer");
         pair.a.post_send(wr::read(buf, there)).expect("read");

@@ -16,7 +16,7 @@ fn write_and_read_round_trip() {
         for options in extended_and_classic() {
             let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
-            let target = region.remote().slice(100, 5).expect("in range");
+            let target = region.remote().slice(100..105).expect("in range");
             let mut hello = pair.pd.buf(5).expect("buffer");
             hello.copy_from_slice(b"hello");
             pair.a.post_send(wr::write(hello, target)).expect("write");
@@ -69,7 +69,7 @@ fn atomics_return_the_previous_value() {
             let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
             region.store(8, 40, Ordering::Relaxed).expect("aligned");
-            let number = region.remote().slice(8, 8).expect("in range");
+            let number = region.remote().slice(8..16).expect("in range");
             pair.a
                 .post_send(wr::fetch_add(pair.pd.buf(8).expect("buffer"), number, 2))
                 .expect("add");
@@ -129,7 +129,7 @@ fn out_of_bounds_requests_are_rejected_before_posting() {
                 rejected.error(),
                 PostError::BeyondLocal { len: 64, local: 63 }
             );
-            let odd = remote.slice(4, 8).expect("in range");
+            let odd = remote.slice(4..12).expect("in range");
             let rejected = pair
                 .a
                 .post_send(wr::fetch_add(pair.pd.buf(8).expect("buffer"), odd, 1))

@@ -140,7 +140,7 @@ fn slices_are_addressed_and_bounds_checked() {
             .expect("in range");
         assert_eq!(
             slice.remote(),
-            region.remote().slice(1003, 57).expect("in range")
+            region.remote().slice(1003..1060).expect("in range")
         );
         let held = pair.a.hold(&slice).expect("hold");
         assert_eq!(held.len(), 57);
@@ -149,7 +149,7 @@ fn slices_are_addressed_and_bounds_checked() {
         pair.a
             .post_send(wr::write(
                 held,
-                region.remote().slice(0, 57).expect("in range"),
+                region.remote().slice(0..57).expect("in range"),
             ))
             .expect("write");
         pair.retire(1)[0].ok().expect("written");
@@ -202,12 +202,12 @@ fn device_memory_is_used_by_requests_and_peers() {
         }
         assert_eq!(received[0][..], *b"from the device!");
         // A peer writes and reads, and a request of this side receives into it.
-        let there = remote.slice(8, 8).expect("in range");
+        let there = remote.slice(8..16).expect("in range");
         let write = wr::write(wr::Inline(b"a peer's"), there);
         pair.a.post_send(write).expect("write");
         pair.retire(1)[0].ok().expect("written");
         let buf = pair.pd.buf(16).expect("buffer");
-        let there = remote.slice(0, 16).expect("in range");
+        let there = remote.slice(0..16).expect("in range");
         pair.a.post_send(wr::read(buf, there)).expect("read");
         let read = pair.retire(1).remove(0);
         read.ok().expect("read");

@@ -146,7 +146,7 @@ fn reads_return_each_its_bytes_in_any_order() {
                 let Node { pd, qp, .. } = &mut a;
                 qp.batch(|batch| -> Result<(), Error> {
                     for number in posted..posted + 4 {
-                        let piece = remote.slice(start(number), PIECE.into());
+                        let piece = remote.slice(start(number)..start(number) + u64::from(PIECE));
                         let piece = piece.expect("within the region");
                         let into = pd.buf(PIECE as usize)?;
                         batch.send(wr::read(into, piece).to(there).tag(number.into()))?;
@@ -273,7 +273,9 @@ impl Network<'_> {
     fn read(&mut self, from: usize, to: usize, start: usize, len: usize) {
         let len = len.min(Self::REGION - start);
         let remote = self.peers[to].region.remote();
-        let remote = remote.slice(start as u64, len as u64).expect("within");
+        let remote = remote
+            .slice(start as u64..start as u64 + len as u64)
+            .expect("within");
         let Peer { node, to: all, .. } = &mut self.peers[from];
         if node.qp.send_slots_free() == 0 {
             return;

@@ -37,12 +37,12 @@ fn requests_and_peers_use_device_memory_until_the_last_one() {
         pair.a.post_send(wr::send(text)).expect("send");
         let (_, mut received) = pair.retire();
         assert_eq!(buf_bytes(received.remove(0)), b"from the device");
-        let target = remote.slice(9, 6).expect("in range");
+        let target = remote.slice(9..15).expect("in range");
         let write = wr::write(wr::Inline(b"a peer"), target);
         pair.b.post_send(write).expect("write");
         drop(pair.retire());
         let buf = pair.pool.take().expect("a free buffer");
-        let source = remote.slice(0, 15).expect("in range");
+        let source = remote.slice(0..15).expect("in range");
         pair.b.post_send(wr::read(buf, source)).expect("read");
         let (_, mut read) = pair.retire();
         assert_eq!(buf_bytes(read.remove(0)), b"from the a peer");
@@ -100,7 +100,7 @@ fn requests_and_peers_use_a_dma_buf() {
         let (_, mut received) = pair.retire();
         assert_eq!(buf_bytes(received.remove(0)), b"bytes");
         let remote = region.remote().expect("peers have access");
-        let write = wr::write(wr::Inline(b"BYTES"), remote.slice(0, 5).expect("in range"));
+        let write = wr::write(wr::Inline(b"BYTES"), remote.slice(0..5).expect("in range"));
         pair.b.post_send(write).expect("write");
         let (_, written) = pair.retire();
         written[0].ok().expect("written");

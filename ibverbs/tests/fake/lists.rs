@@ -116,7 +116,7 @@ fn every_operation_sends_the_current_buffers_of_a_list() {
         pair.a
             .post_send(wr::write(
                 list,
-                region.remote().slice(0, 8).expect("in range"),
+                region.remote().slice(0..8).expect("in range"),
             ))
             .expect("write");
         let list = retire_and_replace(&mut pair, b"4th");

@@ -57,7 +57,7 @@ fn peers_address_zero_based_memory_from_0() {
         let region = region.expect("region");
         let again = region.register_in(&pair.pd, REMOTE_RW).expect("region");
         for (region, text) in [(&region, b"once"), (&again, b"more")] {
-            let target = region.remote().slice(8, 4).expect("in range");
+            let target = region.remote().slice(8..12).expect("in range");
             assert_eq!(target.addr, 8);
             let write = wr::write(pair.buf(text), target);
             pair.a.post_send(write).expect("write");
@@ -176,7 +176,7 @@ fn a_failed_reclaim_leaves_the_region_unchanged() {
         slice = not_reclaimed.into_region();
         assert_eq!(
             slice.remote(),
-            remote.slice(3, 4).expect("in range"),
+            remote.slice(3..7).expect("in range"),
             "the same slice with the same rkey"
         );
         assert_eq!(fake.live().mrs, 1);

@@ -151,7 +151,7 @@ fn peers_write_into_a_value_without_a_copy() {
         let region = pair.pd.shared_from(owner, access).expect("region");
         let remote = region.remote();
         assert_eq!((remote.addr, remote.len), (address, 64), "copied");
-        let place = remote.slice(8, 5).expect("in range");
+        let place = remote.slice(8..13).expect("in range");
         let write = wr::write(wr::Inline(b"hello"), place);
         pair.a.post_send(write).expect("write");
         drop(pair.retire());

@@ -153,7 +153,7 @@ fn a_peer_writes_reads_and_updates_a_shared_region() {
         let all = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let region = pair.pd.shared(64, all).expect("region");
         let remote = region.remote();
-        let at = |offset, len| remote.slice(offset, len).expect("in range");
+        let at = |offset, len| remote.slice(offset..offset + len).expect("in range");
 
         let buf = pair.buf(b"written!");
         pair.a.post_send(wr::write(buf, at(8, 8))).expect("write");
@@ -243,7 +243,7 @@ fn a_held_region_is_local_memory_of_every_operation() {
         pair.a
             .post_send(wr::read(
                 to_send.slice(16..22).expect("in range"),
-                region.remote().slice(0, 6).expect("in range"),
+                region.remote().slice(0..6).expect("in range"),
             ))
             .expect("read");
         let (sent, received) = pair.retire();
@@ -292,7 +292,7 @@ fn out_of_bounds_requests_are_not_posted() {
         .pd
         .shared(64, AccessFlags::REMOTE_READ)
         .expect("region");
-    let target = region.remote().slice(0, 4).expect("in range");
+    let target = region.remote().slice(0..4).expect("in range");
     let error = pair
         .a
         .post_send(wr::write(wr::Inline(b"five!"), target))
@@ -304,7 +304,7 @@ fn out_of_bounds_requests_are_not_posted() {
         .a
         .post_send(wr::read(
             held,
-            region.remote().slice(0, 64).expect("in range"),
+            region.remote().slice(0..64).expect("in range"),
         ))
         .err();
     assert!(
@@ -318,7 +318,7 @@ fn out_of_bounds_requests_are_not_posted() {
         .post_send(wr::read(held, region.remote()))
         .expect_err("too short");
     assert_eq!(error.error(), PostError::BeyondLocal { len: 64, local: 8 });
-    let odd = region.remote().slice(4, 8).expect("in range");
+    let odd = region.remote().slice(4..12).expect("in range");
     let error = pair
         .a
         .post_send(wr::fetch_add(held, odd, 1))
@@ -341,7 +341,7 @@ fn iwarp_reads_only_into_remotely_writable_memory() {
         .a
         .post_send(wr::read(
             buf,
-            region.remote().slice(0, 8).expect("in range"),
+            region.remote().slice(0..8).expect("in range"),
         ))
         .expect_err("a local buffer");
     assert!(error.to_string().contains("iWARP"), "{error}");
@@ -349,7 +349,7 @@ fn iwarp_reads_only_into_remotely_writable_memory() {
     let held = pair.a.hold(&region).expect("hold");
     let (into, from) = (
         held.slice(8..16).expect("in range"),
-        region.remote().slice(0, 8).expect("in range"),
+        region.remote().slice(0..8).expect("in range"),
     );
     pair.a
         .post_send(wr::read(into, from))

@@ -31,7 +31,7 @@ impl Pair {
 }
 
 fn part(region: &SharedRegion, start: u64, len: u64) -> RemoteMemory {
-    region.remote().slice(start, len).expect("in range")
+    region.remote().slice(start..start + len).expect("in range")
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn stored_one_sided_requests_reach_the_peers_memory() {
             | AccessFlags::REMOTE_WRITE
             | AccessFlags::REMOTE_ATOMIC;
         let region = pair.pd.shared(64, all).expect("region");
-        let at = |offset| region.remote().slice(offset, 8).expect("in range");
+        let at = |offset| region.remote().slice(offset..offset + 8).expect("in range");
         let zeros = [0; 8];
         let stored = OneSided {
             write: wr::write(pair.buf(&5_u64.to_ne_bytes()), at(0)),

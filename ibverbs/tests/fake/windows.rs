@@ -104,7 +104,7 @@ fn a_bound_window_keeps_its_region() {
         let region = region(&pair, b"kept");
         let bound = bind_window(&mut pair, &region);
         retire_bind(&mut pair);
-        let remote = bound.remote().slice(0, 4).expect("in range");
+        let remote = bound.remote().slice(0..4).expect("in range");
         let not_reclaimed = region.try_into_buf().expect_err("a window is bound to it");
         drop(not_reclaimed);
         // Only the window keeps the memory, which the peer reads and writes.
@@ -283,7 +283,7 @@ fn type_1_windows_are_bound_and_unbound_by_verb() {
         for _ in 0..2 {
             let bound = pair.b.bind_mw(window, &region, REMOTE_RW, 7).expect("bind");
             retire_bind(&mut pair);
-            let remote = bound.remote().slice(0, 6).expect("in range");
+            let remote = bound.remote().slice(0..6).expect("in range");
             assert_eq!(
                 read(&mut pair, remote),
                 (WcStatus::SUCCESS, b"type 1".to_vec())

@@ -34,7 +34,7 @@ fn a_write_retires_no_earlier_read_that_is_in_flight() {
             let sink = qp.hold(&sink).expect("hold");
             qp.post_send(wr::read(sink, source.remote()).tag(1))
                 .expect("READ");
-            let small = source.remote().slice(0, 64).expect("64 bytes");
+            let small = source.remote().slice(0..64).expect("64 bytes");
             let free = qp.send_slots_free();
             for tag in 2..=4 {
                 let buf = a.resources.pd.buf(64).expect("buffer");
@@ -67,7 +67,7 @@ fn many_writes_overtake_a_read_and_each_buffer_returns_once() {
             let source = b.resources.pd.shared(LEN, REMOTE).expect("source");
             let sink = a.resources.pd.shared(LEN, REMOTE).expect("sink");
             let sink = a.connection.qp_mut().hold(&sink).expect("hold");
-            let small = source.remote().slice(0, 64).expect("64 bytes");
+            let small = source.remote().slice(0..64).expect("64 bytes");
             let pool = a.resources.pd.pool(4, 64).expect("pool");
             let mut completed = HashMap::<u64, u32>::new();
             let _delay = NetworkDelay::start();

@@ -53,7 +53,7 @@ fn reads_fill_lists_in_order() {
             let source = b.resources.pd.shared(64, ACCESS).expect("region");
             let numbers: Vec<u8> = (0..64).collect();
             source.write(0, &numbers).expect("in range");
-            let part = |start, len| source.remote().slice(start, len).expect("in range");
+            let part = |start, len| source.remote().slice(start..start + len).expect("in range");
             let into = a.resources.pd.shared(64, ACCESS).expect("region");
             let whole = a.connection.qp_mut().hold(&into).expect("hold");
             let pieces = [40..42, 8..11].map(|range| whole.slice(range).expect("in range"));

@@ -211,7 +211,7 @@ fn a_peer_echoes_and_then_dies() {
 fn one_sided_operations_reach_a_peer() {
     let mut peer = Peer::start("peer_that_echoes");
     let (mut end, remote) = peer.connect();
-    let counter = remote.slice(0, 8).expect("in range");
+    let counter = remote.slice(0..8).expect("in range");
     for first in (0..ADDITIONS).step_by(IN_FLIGHT) {
         for _ in 0..IN_FLIGHT {
             let result = end.pd.buf(8).expect("buffer");
@@ -228,7 +228,7 @@ fn one_sided_operations_reach_a_peer() {
     }
     let mut data = end.pd.buf(LARGEST - 8).expect("buffer");
     data.fill(7);
-    let target = remote.slice(8, LARGEST as u64 - 8).expect("in range");
+    let target = remote.slice(8..8 + LARGEST as u64 - 8).expect("in range");
     end.qp.post_send(wr::write(data, target)).expect("write");
     let buffer = end.pd.buf(LARGEST).expect("buffer");
     end.qp.post_send(wr::read(buffer, remote)).expect("read");

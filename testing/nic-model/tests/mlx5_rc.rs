@@ -42,7 +42,7 @@ fn messages_wrap_around_the_queues() {
 fn request_counters_wrap_around() {
     let mut pair = connect();
     let region = pair.pd.shared(64, REMOTE).expect("region");
-    let target = |length| region.remote().slice(0, length).expect("in range");
+    let target = |length| region.remote().slice(0..length).expect("in range");
     // Writes of 1 byte have 1 block, and those of 60 bytes 2 blocks. The first write makes the
     // others begin at odd numbers, so that one of them consists of the blocks 65,535 and 0.
     let first = wr::write(wr::Inline(b"x"), target(1));
@@ -68,7 +68,7 @@ fn request_counters_wrap_around() {
 fn one_sided_operations_change_the_region() {
     let mut pair = connect();
     let region = pair.pd.shared(4096, REMOTE).expect("region");
-    let target = region.remote().slice(100, 7).expect("in range");
+    let target = region.remote().slice(100..107).expect("in range");
     pair.a
         .post_send(wr::write(wr::Inline(b"written"), target))
         .expect("write");
@@ -78,7 +78,7 @@ fn one_sided_operations_change_the_region() {
     let read = pair.retire(1).remove(0).into_buf().expect("a buffer");
     assert_eq!(&read[..], b"written");
     region.store(8, 40, Ordering::Relaxed).expect("aligned");
-    let number = region.remote().slice(8, 8).expect("in range");
+    let number = region.remote().slice(8..16).expect("in range");
     for (request_is_add, before, after) in [(true, 40_u64, 42), (false, 42, 7)] {
         let room = pair.pd.buf(8).expect("buffer");
         let posted = if request_is_add {
@@ -113,7 +113,7 @@ fn a_wrong_key_fails_and_flushes_both_queue_pairs() {
     let mut wrong = region.remote();
     wrong.rkey ^= 0x100;
     pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
-    let write = wr::write(wr::Inline(b"x"), wrong.slice(0, 1).expect("in range"));
+    let write = wr::write(wr::Inline(b"x"), wrong.slice(0..1).expect("in range"));
     pair.a.post_send(write.tag(77)).expect("write");
     pair.a.post_send(wr::send(wr::Empty).tag(78)).expect("send");
     let retired = pair.retire(3);

@@ -216,7 +216,7 @@ fn memory_of_each_target_is_written_and_read() {
         for (n, key) in [(1_u8, 7), (2, 8)] {
             let mut b = target(&context, key, REMOTE_ACCESS);
             let there = a.to(&b);
-            let at = |from, len| b.region.remote().slice(from, len).expect("within");
+            let at = |from, len| b.region.remote().slice(from..from + len).expect("within");
             let (word, page) = (at(0, 8), at(64, 100));
             let mut data = a.pd.buf(100).expect("buffer");
             data.fill(n);
@@ -283,7 +283,7 @@ fn wrong_key_or_missing_access_fails_and_returns_buffers() {
         let mut a = initiator(&context);
         let there = a.to(&b);
         let into = a.pd.buf(64).expect("buffer");
-        let from = b.region.remote().slice(0, 64).expect("within");
+        let from = b.region.remote().slice(0..64).expect("within");
         a.qp.post_send(wr::read(into, from).to(there))
             .expect("read");
         a.retire(1).remove(0).ok().expect("success");
@@ -340,7 +340,7 @@ fn target_keeps_its_queues_and_domain_alive() {
             region,
             ..
         } = b;
-        let remote = region.remote().slice(0, 4).expect("within");
+        let remote = region.remote().slice(0..4).expect("within");
         drop((srq, cq, pd));
         // The domain has a queue pair of its own, so the memory of the region stays.
         a.qp.post_send(wr::write(wr::Inline(b"data"), remote).to(there))

@@ -229,7 +229,7 @@ fn queue_can_be_filled_after_its_oldest_request_completed_last() {
             target: a.to(&fast),
             stream: 2,
         };
-        let remote = fast.region.remote().slice(0, 8).expect("within");
+        let remote = fast.region.remote().slice(0..8).expect("within");
         let slots = a.qp.send_slots_free();
         for _ in 0..3 {
             a.send(to_slow, 1, 0);
@@ -273,7 +273,7 @@ fn memory_is_accessed_and_buffers_return_from_every_stream() {
         let mut a = with_streams(&context, LIMITS);
         let b = target(&context, 1, REMOTE_ACCESS);
         let target = a.to(&b);
-        let word = b.region.remote().slice(0, 8).expect("within");
+        let word = b.region.remote().slice(0..8).expect("within");
         // More streams than are executed at the same time.
         for stream in 0..20_u16 {
             let there = StreamDestination { target, stream };

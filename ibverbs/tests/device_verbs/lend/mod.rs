@@ -44,7 +44,10 @@ fn write_by_hand<T: ConnectedDuplexTransport>([mut a, mut b]: [End<T>; 2]) {
         }
         let text = format!("round {round:04}");
         a.region.write(0, text.as_bytes()).expect("inside");
-        let there = b.remote().slice(128, text.len() as u64).expect("inside");
+        let there = b
+            .remote()
+            .slice(128..128 + text.len() as u64)
+            .expect("inside");
         let here = a.held.slice(0..text.len()).expect("inside").sge();
         // Two blocks.
         let long = [text.as_bytes(), &[b'.'; 60]].concat();
@@ -106,7 +109,7 @@ fn failed_request_ends_the_connection_as_usual() {
     for context in devices_with(&[verb::LEND]) {
         let [mut a, b] = ends::<Rc>(&context);
         let number = a.qp.qp_num().0;
-        let mut there = b.remote().slice(0, 8).expect("inside");
+        let mut there = b.remote().slice(0..8).expect("inside");
         there.rkey ^= 0x5500;
         let here = a.held.slice(0..8).expect("inside").sge();
         // SAFETY: the closure writes one request into a free block, and waits for it.

@@ -122,7 +122,7 @@ impl Memory {
 
     pub(crate) fn remote(&self, start: u64, len: u64) -> RemoteMemory {
         let whole = self.region.remote().expect("remote access");
-        whole.slice(start, len).expect("inside")
+        whole.slice(start..start + len).expect("inside")
     }
 
     /// Fills the memory by a kernel. No request uses it.

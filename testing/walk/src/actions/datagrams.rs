@@ -253,7 +253,7 @@ impl World<'_> {
         let cell = region.readable(random)?;
         let (range, whole) = (region.range(cell), region.region.remote());
         let number = |number: usize| u64::try_from(number).expect("small");
-        let remote = whole.slice(number(range.start), number(range.len()));
+        let remote = whole.slice(number(range.start)..number(range.end));
         let mut remote = remote.expect("within the region");
         if is_foreign {
             fate = Fate::Fails;

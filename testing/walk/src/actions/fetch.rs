@@ -55,7 +55,7 @@ impl World<'_> {
             return Some((Fetch::Read(remote), entry));
         }
         let mut entry = Entry::without_memory(self.new_id(), "atomic");
-        let word = remote.slice(0, 8).expect("a cell has a word");
+        let word = remote.slice(0..8).expect("a cell has a word");
         let before = u64::from_ne_bytes(bytes[..8].try_into().expect("8 bytes"));
         let (operation, value) = match random.below(3) {
             0 => (Fetch::Add(word, operand), before.wrapping_add(operand)),

@@ -213,7 +213,7 @@ impl World<'_> {
         }
         after[offset..offset + bytes.len()].copy_from_slice(bytes);
         let memory = self.remote_cell(at, index, cell, random);
-        let memory = memory.slice(from, len).expect("within");
+        let memory = memory.slice(from..from + len).expect("within");
         let effect = Effect::Writes { region: id, cell };
         self.memory.begin(effect, Some(Pending::Contents(after)));
         entry.effects.push(effect);

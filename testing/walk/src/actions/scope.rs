@@ -242,7 +242,7 @@ impl World<'_> {
             let region = self.memory.region(region)?;
             let (range, whole) = (region.range(cell), region.region.remote());
             let number = |number: usize| u64::try_from(number).expect("small");
-            let remote = whole.slice(number(range.start), number(range.len()))?;
+            let remote = whole.slice(number(range.start)..number(range.end))?;
             Some((remote, region.cells[cell].bytes.clone()))
         });
         let expected = cell.as_ref().map_or(Vec::new(), |(_, bytes)| bytes.clone());

@@ -285,7 +285,7 @@ impl World<'_> {
         let range = region.range(cell);
         let number = |number: usize| u64::try_from(number).expect("small");
         let whole = region.region.remote();
-        let direct = whole.slice(number(range.start), number(range.len()));
+        let direct = whole.slice(number(range.start)..number(range.end));
         let direct = direct.expect("within the region");
         let windows = self.peer(at).into_iter().flat_map(|peer| &peer.windows);
         let usable = windows.filter(|window| window.is_active && window.region == region.id);
@@ -293,7 +293,7 @@ impl World<'_> {
             .filter_map(|window| {
                 let memory = window.bound.remote();
                 let offset = direct.addr.checked_sub(memory.addr)?;
-                memory.slice(offset, direct.len)
+                memory.slice(offset..offset + direct.len)
             })
             .collect();
         match pick(&through, random).filter(|_| random.below(3) > 0) {
@@ -313,6 +313,6 @@ impl World<'_> {
         // A new window can have the key of one that was freed.
         let stale = peer.stale.filter(|_| invalidated)?;
         let is_used = windows.any(|window| window.bound.remote().rkey == stale.rkey);
-        stale.slice(0, 8).filter(|_| !is_used)
+        stale.slice(0..8).filter(|_| !is_used)
     }
 }

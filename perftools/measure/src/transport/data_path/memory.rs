@@ -276,7 +276,7 @@ impl Memory {
     pub(super) fn set_peer(&mut self, memory: RemoteMemory) {
         self.peer = Some(memory);
         if self.shape.exposed_slots() == 1 {
-            self.only_peer_slot = memory.slice(0, self.shape.msg_size.into());
+            self.only_peer_slot = memory.slice(0..self.shape.msg_size.into());
         }
     }
 
@@ -285,7 +285,8 @@ impl Memory {
     pub(super) fn peer_slot(&self, n: u64) -> Option<RemoteMemory> {
         self.only_peer_slot.or_else(|| {
             let offset = self.slot_offset(n) as u64;
-            self.peer?.slice(offset, self.shape.msg_size.into())
+            self.peer?
+                .slice(offset..offset + u64::from(self.shape.msg_size))
         })
     }
 

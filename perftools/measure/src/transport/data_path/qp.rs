@@ -116,7 +116,7 @@ impl AnyQp {
         remote: RemoteMemory,
         tag: u64,
     ) -> Result<()> {
-        let (Some(target), Some(remote)) = (target.slice(0..1), remote.slice(0, 1)) else {
+        let (Some(target), Some(remote)) = (target.slice(0..1), remote.slice(0..1)) else {
             return Err(Error::protocol("the peer's memory is empty"));
         };
         let request = wr::read(target, remote).tag(tag);

@@ -69,7 +69,7 @@ impl Run<'_> {
             .io
             .end
             .remote
-            .slice(0, 8)
+            .slice(0..8)
             .ok_or_else(|| Error::limit("the peer's memory is smaller than 8 bytes"))?;
         let (mut posted, mut checked) = (0_u64, 0_u64);
         while !self.is_over() {
