@@ -88,7 +88,7 @@ impl QueueId {
 /// for completion in cq.poll()? {
 ///     match completion.direction() {
 ///         Direction::Send => drop(qp.retire(completion)?), // the buffer returns to its pool
-///         Direction::Recv => println!("received {} bytes", qp.retire(completion)?.byte_len()),
+///         Direction::Recv => println!("received {} bytes", qp.retire(completion)?.received_len()),
 ///     }
 /// }
 /// # Ok(()) }

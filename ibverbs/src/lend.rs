@@ -228,7 +228,7 @@ impl<T: ConnectedDuplexTransport> Lent<'_, T> {
         let tag = self.tag;
         self.qp.batch(|batch| {
             for _ in 0..count {
-                batch.send(wr::send(wr::Empty).unsignaled().tag(tag))?;
+                batch.send(wr::send(wr::Empty).signaled(false).tag(tag))?;
             }
             Ok::<_, Error>(())
         })?;

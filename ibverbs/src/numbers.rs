@@ -1,7 +1,6 @@
 //! Queue pair numbers, shared receive queue numbers, packet sequence numbers and queue keys.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The number of a queue pair on its device (24 bits).
 ///
@@ -74,10 +73,12 @@ impl Psn {
     /// let path = RcPath::new(1, None, Mtu::B4096).psn(Psn::random());
     /// assert!(path.psn.0 < 1 << 24);
     /// ```
+    ///
+    /// # Panics
+    /// Panics if the system has no random numbers, as `HashMap::new` does.
     pub fn random() -> Self {
-        // The keys of a new state are random.
-        let bits = RandomState::new().build_hasher().finish();
-        Self((bits >> 40) as u32)
+        let bits = getrandom::u32().expect("random numbers of the system");
+        Self(bits >> 8)
     }
 }
 

@@ -225,9 +225,9 @@ fn batches_and_unsignaled_requests_allocate_nothing() {
             .expect("receives");
             a.batch(|batch| -> Result<(), Error> {
                 for _ in 0..2 {
-                    batch.send(wr::send(pool.take().expect("a free buffer")).unsignaled())?;
+                    batch.send(wr::send(pool.take().expect("a free buffer")).signaled(false))?;
                 }
-                batch.send(wr::send(wr::Inline(b"inline")).unsignaled())?;
+                batch.send(wr::send(wr::Inline(b"inline")).signaled(false))?;
                 batch.send(wr::send(pool.take().expect("a free buffer")))?;
                 Ok(())
             })

@@ -1,8 +1,6 @@
 //! The queue pair of a path and its connection: by verbs on InfiniBand and RoCE, by the connection
 //! manager on iWARP.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ibverbs::{Endpoint, Error, ErrorKind, Psn, QueuePair, Rc, RcPath, Result};
@@ -72,8 +70,7 @@ impl Qp {
             listen(Ipv4Addr::UNSPECIFIED.into()).or_else(v6)
         };
         let listener = accepts.then(listen).transpose()?;
-        // The keys of a new state are random.
-        let secret = RandomState::new().build_hasher().finish();
+        let secret = getrandom::u64().expect("random numbers of the system");
         Ok(Self::Offered(Offered {
             qp: Box::new(qp),
             listener,

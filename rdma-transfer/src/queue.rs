@@ -504,12 +504,8 @@ impl Request {
         // The requests have different types.
         macro_rules! send {
             ($request:expr) => {{
-                let request = $request.tag(self.number);
-                if self.is_signaled {
-                    batch.send(request)?;
-                } else {
-                    batch.send(request.unsignaled())?;
-                }
+                let request = $request.tag(self.number).signaled(self.is_signaled);
+                batch.send(request)?;
             }};
         }
         match &self.content {

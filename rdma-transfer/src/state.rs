@@ -1,7 +1,7 @@
 //! The state of the connection to a peer: its paths, jobs and messages. No function waits.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hasher, RandomState};
+
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -52,8 +52,7 @@ impl State {
     pub(crate) fn new(control: Box<dyn Control>) -> Self {
         Self {
             control,
-            // The keys of a new state are random.
-            random: RandomState::new().build_hasher().finish(),
+            random: getrandom::u64().expect("random numbers of the system"),
             accepts: false,
             remote_devices: 0,
             paths: Vec::new(),

@@ -251,7 +251,7 @@ impl Queue {
                     let (memory, binding) = slot.expose(&command)?;
                     command = command.with_data(memory, binding.is_some());
                     if let Some(binding) = binding {
-                        batch.send(wr::bind(binding).unsignaled())?;
+                        batch.send(wr::bind(binding).signaled(false))?;
                     }
                 }
                 capsules.write_command(&command, id)?;

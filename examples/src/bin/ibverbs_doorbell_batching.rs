@@ -63,7 +63,7 @@ fn run() -> Result<()> {
                 .remote()
                 .slice(start as u64..start as u64 + word.len() as u64);
             let (from, to) = from.zip(to).ok_or("the memory is too small")?;
-            batch.send(wr::write(from, to).unsignaled())?;
+            batch.send(wr::write(from, to).signaled(false))?;
             start += word.len();
         }
         // Its completion shows that all have completed.

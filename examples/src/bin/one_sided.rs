@@ -113,7 +113,7 @@ fn serve(device: &str) -> Result<()> {
 
     let received = local.wait()?;
     received.ok()?;
-    let mut bytes = vec![0; received.byte_len()];
+    let mut bytes = vec![0; received.received_len()];
     // The peer may write at any time, so the region is never borrowed: `read` copies from it.
     memory.read(64, &mut bytes)?;
     println!(

@@ -73,14 +73,9 @@ impl<'cq> Completion<'cq> {
         self.wc.wr_id().direction()
     }
 
-    /// Returns the number of bytes received, or 0 for a send. It is valid only if the request
-    /// succeeded.
-    pub fn byte_len(&self) -> usize {
-        if self.direction() == Direction::Recv {
-            self.wc.byte_len as usize
-        } else {
-            0
-        }
+    /// Returns the number of bytes received, 0 for a send or a failure.
+    pub fn received_len(&self) -> usize {
+        self.wc.received_len()
     }
 
     /// Returns the immediate data of the received message in host byte order, if it has any.

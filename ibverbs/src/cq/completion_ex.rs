@@ -82,7 +82,7 @@ impl<F: FieldSet> fmt::Debug for CompletionsEx<'_, F> {
 /// # fn f(qp: &mut QueuePair<Rc>, completion: CompletionEx<'_, CqFields<Disabled, Enabled>>) -> ibverbs::Result<()> {
 /// let completed = completion.wallclock(); // since the epoch
 /// let retired = qp.retire(completion.into())?;
-/// println!("{} bytes at {completed:?}", retired.byte_len());
+/// println!("{} bytes at {completed:?}", retired.received_len());
 /// # Ok(()) }
 /// ```
 ///

@@ -28,7 +28,7 @@ use crate::mw::Bound;
 ///         return Ok(None);
 ///     }
 ///     retired.ok()?;
-///     println!("request {}: {} bytes", retired.tag(), retired.byte_len());
+///     println!("request {}: {} bytes", retired.tag(), retired.received_len());
 ///     Ok(retired.into_buf())
 /// }
 /// ```
@@ -115,7 +115,7 @@ impl Retired {
     }
 
     /// Returns the number of bytes received, 0 for a send or a failure.
-    pub fn byte_len(&self) -> usize {
+    pub fn received_len(&self) -> usize {
         self.wc.received_len()
     }
 
@@ -201,7 +201,7 @@ impl fmt::Debug for Retired {
             .field("direction", &self.direction())
             .field("status", &self.status())
             .field("tag", &self.tag)
-            .field("byte_len", &self.byte_len())
+            .field("received_len", &self.received_len())
             .finish_non_exhaustive()
     }
 }

@@ -60,7 +60,7 @@ pub struct Type1;
 /// # fn f(qp: &mut ibverbs::QueuePair<ibverbs::Rc>, region: &SharedRegion) -> ibverbs::Result<()> {
 /// let window = qp.pd().alloc_mw::<Type2>()?;
 /// let (bound, binding) = window.bind(region, AccessFlags::REMOTE_READ)?;
-/// qp.post_send(wr::bind(binding).unsignaled())?; // later requests can send the key
+/// qp.post_send(wr::bind(binding).signaled(false))?; // later requests can send the key
 /// # Ok(()) }
 /// ```
 ///

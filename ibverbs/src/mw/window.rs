@@ -166,7 +166,7 @@ impl Bound {
 /// let (bound, binding): (_, Binding) = window.bind(region, AccessFlags::REMOTE_READ)?;
 /// let key = bound.remote().rkey.to_be_bytes();
 /// qp.batch(|batch| {
-///     batch.send(wr::bind(binding).unsignaled())?;
+///     batch.send(wr::bind(binding).signaled(false))?;
 ///     batch.send(wr::send(wr::Inline(&key)))?;
 ///     Ok::<(), ibverbs::Error>(())
 /// })?;

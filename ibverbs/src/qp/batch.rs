@@ -34,7 +34,7 @@ const VERB: &str = "ibv_post_send";
 /// use ibverbs::{Batch, Buf, Rc, Result, wr};
 /// fn last_signaled(batch: &mut Batch<'_, Rc>, bufs: Vec<Buf>) -> Result<()> {
 ///     for buf in bufs {
-///         batch.send(wr::send(buf).unsignaled())?;
+///         batch.send(wr::send(buf).signaled(false))?;
 ///     }
 ///     batch.send(wr::send(wr::Empty))?;
 ///     Ok(())

@@ -47,7 +47,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// # fn f(qp: &mut QueuePair<Rc>, remote: RemoteMemory) -> ibverbs::Result<()> {
     /// let mut buf = qp.pd().buf(5)?;
     /// buf.copy_from_slice(b"hello");
-    /// qp.post_send(wr::write(buf, remote).unsignaled())?;
+    /// qp.post_send(wr::write(buf, remote).signaled(false))?;
     /// qp.post_send(wr::send(wr::Empty).tag(7))?; // its completion retires both
     /// # Ok(()) }
     /// ```

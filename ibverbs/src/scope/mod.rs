@@ -155,7 +155,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// use ibverbs::{Rc, Result, scope::Scope, wr};
     /// fn send_halves<'env>(scope: &mut Scope<'_, 'env, Rc>, bytes: &'env [u8; 8192]) -> Result<()> {
     ///     let whole = scope.lend(bytes)?;
-    ///     scope.post_send(wr::send(whole.clone().slice(0..4096).expect("within")).unsignaled())?;
+    ///     scope.post_send(wr::send(whole.clone().slice(0..4096).expect("within")).signaled(false))?;
     ///     scope.post_send(wr::send(whole.slice(4096..8192).expect("within")))?;
     ///     Ok(())
     /// }

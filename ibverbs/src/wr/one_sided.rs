@@ -25,7 +25,7 @@ use crate::transport::{ConnectedDuplexTransport, Rc, SameOperations};
 /// ```no_run
 /// use ibverbs::{Buf, RemoteMemory, wr};
 /// fn store(page: Buf, at: RemoteMemory) -> wr::SendRequest<wr::RdmaWrite, Buf> {
-///     wr::write(page, at).unsignaled()
+///     wr::write(page, at).signaled(false)
 /// }
 /// ```
 ///

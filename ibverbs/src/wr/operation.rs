@@ -85,7 +85,7 @@ use private::Transfer;
 ///     qp: &mut QueuePair<Rc>,
 ///     request: wr::SendRequest<O, Buf>,
 /// ) -> ibverbs::Result<()> {
-///     Ok(qp.post_send(request.unsignaled())?)
+///     Ok(qp.post_send(request.signaled(false))?)
 /// }
 /// # fn f(qp: &mut QueuePair<Rc>, buf: Buf) -> ibverbs::Result<()> {
 /// post_unsignaled(qp, wr::send(buf))?;

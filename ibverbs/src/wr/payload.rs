@@ -213,7 +213,7 @@ use private::{Source, Target};
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, wr};
 /// fn send_solicited<P: wr::SendPayload>(qp: &mut QueuePair<Rc>, message: P) -> ibverbs::Result<()> {
-///     Ok(qp.post_send(wr::send(message).solicited())?)
+///     Ok(qp.post_send(wr::send(message).solicited(true))?)
 /// }
 /// ```
 #[diagnostic::on_unimplemented(

@@ -5,7 +5,7 @@
 //! # fn post(qp: &mut QueuePair<Rc>, a: Buf, b: Buf, c: Buf) -> Result<(), ibverbs::Error> {
 //! qp.post_recv(wr::recv(a).tag(1))?;
 //! qp.post_send(wr::send(b))?;
-//! qp.post_send(wr::send(c).unsignaled())?;
+//! qp.post_send(wr::send(c).signaled(false))?;
 //! qp.post_send(wr::send(wr::Inline(b"copied when posted")))?;
 //! # Ok(()) }
 //! ```
@@ -50,7 +50,7 @@ impl PostFlags {
 /// let requests: Vec<wr::SendRequest<_, Buf>> = bufs
 ///     .into_iter()
 ///     .zip(1..)
-///     .map(|(buf, tag)| wr::send(buf).tag(tag).solicited())
+///     .map(|(buf, tag)| wr::send(buf).tag(tag).solicited(true))
 ///     .collect();
 /// for request in requests {
 ///     qp.post_send(request)?;
@@ -101,33 +101,38 @@ impl<O, P> SendRequest<O, P> {
         self
     }
 
-    /// Requests no completion for success. The completion of the next signaled request retires this
-    /// one too, and its buffer returns to its pool.
+    /// Sets whether a success has a completion (default: true). Without one, the completion of the
+    /// next signaled request retires this one too, and its buffer returns to its pool.
     ///
     /// At least one in every [`max_send_wr`](crate::QpCaps::max_send_wr) requests must be signaled.
     /// Otherwise the queue stays full.
     ///
-    /// On other transports than InfiniBand and RoCE, this flag has an effect only over iWARP, and
-    /// only on sends and writes of memory that cannot change: of [`Inline`](crate::wr::Inline)
+    /// On other transports than InfiniBand and RoCE, `false` has an effect only over iWARP, and only
+    /// on sends and writes of memory that cannot change: of [`Inline`](crate::wr::Inline)
     /// data, of [`Empty`], and of a [`Held`](crate::Held) token of
     /// [`frozen_shared`](crate::ProtectionDomain::frozen_shared) memory. All other requests have a
     /// completion, because a later one does not prove that the device has finished with the memory:
     /// Soft-iWARP completes READs late, and transmits large unsignaled messages after a later
     /// request has completed. The completion queue needs an entry for each request in flight.
-    pub fn unsignaled(mut self) -> Self {
-        self.flags &= !IBV_SEND_SIGNALED;
-        self
+    pub fn signaled(self, signaled: bool) -> Self {
+        self.flag(IBV_SEND_SIGNALED, signaled)
     }
 
-    /// Raises an event at a receiver that armed its completion queue for solicited events only.
-    pub fn solicited(mut self) -> Self {
-        self.flags |= IBV_SEND_SOLICITED;
-        self
+    /// Sets whether the message raises an event at a receiver that armed its completion queue for
+    /// solicited events only (default: false).
+    pub fn solicited(self, solicited: bool) -> Self {
+        self.flag(IBV_SEND_SOLICITED, solicited)
     }
 
-    /// Delays the request until all RDMA reads and atomics posted before it have completed.
-    pub fn fenced(mut self) -> Self {
-        self.flags |= IBV_SEND_FENCE;
+    /// Sets whether the request waits until all RDMA reads and atomics that were posted before it
+    /// have completed (default: false).
+    pub fn fenced(self, fenced: bool) -> Self {
+        self.flag(IBV_SEND_FENCE, fenced)
+    }
+
+    #[inline]
+    fn flag(mut self, flag: u32, is_set: bool) -> Self {
+        self.flags = self.flags & !flag | if is_set { flag } else { 0 };
         self
     }
 
@@ -384,7 +389,7 @@ pub fn atomic_write(remote: RemoteMemory, bytes: [u8; 8]) -> SendRequest<AtomicW
 /// ```no_run
 /// use ibverbs::{Buf, QueuePair, Rc, RemoteMemory, wr};
 /// # fn f(qp: &mut QueuePair<Rc>, record: Buf, log: RemoteMemory) -> ibverbs::Result<()> {
-/// qp.post_send(wr::write(record, log).unsignaled())?;
+/// qp.post_send(wr::write(record, log).signaled(false))?;
 /// qp.post_send(wr::flush(log, wr::FlushPlacement::PERSISTENT))?;
 /// # Ok(()) }
 /// ```

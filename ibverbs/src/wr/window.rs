@@ -97,7 +97,7 @@ impl Encode for Bind {
 /// ```no_run
 /// use ibverbs::{mw::{BoundWindow, Type2}, wr};
 /// fn close_window(window: BoundWindow<Type2>) -> wr::SendRequest<wr::Invalidate, BoundWindow<Type2>> {
-///     wr::invalidate(window).fenced()
+///     wr::invalidate(window).fenced(true)
 /// }
 /// ```
 ///

@@ -64,7 +64,7 @@ fn atomic_write_stores_eight_bytes_after_earlier_writes() {
         for round in 1..=50_u64 {
             let mut buf = pair.pd.buf(LEN).expect("buffer");
             buf.fill(round.to_le_bytes()[0]);
-            let write = wr::write(buf, data).unsignaled();
+            let write = wr::write(buf, data).signaled(false);
             pair.a.post_send(write).expect("write");
             let publish = wr::atomic_write(flag, round.to_ne_bytes()).tag(round);
             pair.a.post_send(publish).expect("atomic write");
@@ -200,7 +200,7 @@ fn flush_completes_after_the_writes_before_it() {
         for round in 1..=50_u8 {
             let mut buf = pair.pd.buf(LEN).expect("buffer");
             buf.fill(round);
-            let write = wr::write(buf, region.remote()).unsignaled();
+            let write = wr::write(buf, region.remote()).signaled(false);
             pair.a.post_send(write).expect("write");
             let flush = if round % 2 == 0 {
                 wr::flush(region.remote(), FlushPlacement::GLOBAL)
@@ -221,7 +221,7 @@ fn flush_completes_after_the_writes_before_it() {
         let remote = region.remote().slice(8..16).expect("inside");
         pair.a
             .batch(|batch| -> Result<(), Error> {
-                batch.send(wr::flush(region.remote(), FlushPlacement::GLOBAL).unsignaled())?;
+                batch.send(wr::flush(region.remote(), FlushPlacement::GLOBAL).signaled(false))?;
                 batch.send(wr::atomic_write(remote, 7_u64.to_ne_bytes()))?;
                 Ok(())
             })

@@ -101,13 +101,13 @@ fn every_payload_is_sent_and_received() {
                 .post_recv(wr::recv(wr::Empty))
                 .expect("receive without a buffer");
             pair.a
-                .post_send(wr::send(source).unsignaled())
+                .post_send(wr::send(source).signaled(false))
                 .expect("send held memory");
             pair.a
-                .post_send(wr::send(source.slice(10..20).expect("in range")).unsignaled())
+                .post_send(wr::send(source.slice(10..20).expect("in range")).signaled(false))
                 .expect("send a slice");
             pair.a
-                .post_send(wr::send_with_imm(wr::Inline(b"inline"), 0xdead_beef).unsignaled())
+                .post_send(wr::send_with_imm(wr::Inline(b"inline"), 0xdead_beef).signaled(false))
                 .expect("send inline data");
             pair.a
                 .post_send(wr::send(wr::Empty))
@@ -116,7 +116,7 @@ fn every_payload_is_sent_and_received() {
             let lengths: Vec<(usize, Option<u32>)> = retired
                 .iter()
                 .filter(|one| one.direction() == ibverbs::Direction::Recv)
-                .map(|one| (one.byte_len(), one.imm_data()))
+                .map(|one| (one.received_len(), one.imm_data()))
                 .collect();
             assert_eq!(
                 lengths,
@@ -174,7 +174,7 @@ fn batches_post_together_or_abort() {
                         let mut buf = pool.take().expect("a free buffer");
                         buf.fill(index);
                         buf.set_len(100);
-                        batch.send(wr::send(buf).unsignaled())?;
+                        batch.send(wr::send(buf).signaled(false))?;
                         batch.send(wr::send(wr::Inline(&[index; 10])))?;
                     }
                     Ok(())

@@ -55,7 +55,10 @@ fn write_with_imm_consumes_a_receive() {
                 .iter()
                 .find(|one| one.direction() == Direction::Recv)
                 .expect("a receive");
-            assert_eq!((received.byte_len(), received.imm_data()), (3, Some(77)));
+            assert_eq!(
+                (received.received_len(), received.imm_data()),
+                (3, Some(77))
+            );
         }
     }
 }

@@ -104,9 +104,9 @@ fn borrowed_memory_works_in_one_sided_batches() {
                     for half in 0..2 {
                         let part = source.clone().slice(range(half)).expect("in range");
                         let destination = region.slice(range(half)).expect("in range").remote();
-                        batch.send(wr::write(part, destination).unsignaled())?;
+                        batch.send(wr::write(part, destination).signaled(false))?;
                     }
-                    batch.send(wr::read(target, region.remote()).fenced())?;
+                    batch.send(wr::read(target, region.remote()).fenced(true))?;
                     Ok(())
                 })?;
                 scope.wait(&mut cq, LONG, retire_on(&mut b))

@@ -94,7 +94,7 @@ fn messages_arrive_once_and_intact_in_any_order() {
                     for number in posted..posted + 8 {
                         let message = filled(pd, number, len(number));
                         let request = wr::send_with_imm(message, number).to(there);
-                        batch.send(request.unsignaled())?;
+                        batch.send(request.signaled(false))?;
                     }
                     Ok(())
                 })
@@ -414,11 +414,13 @@ fn requests_that_the_device_lacks_are_rejected() {
         let (mut a, mut b, there) = pair(&context);
         let region = b.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
         let caps = context.query_efa().expect("attributes").device_caps;
-        let fenced = wr::send(a.pd.buf(8).expect("buffer")).to(there).fenced();
+        let fenced = wr::send(a.pd.buf(8).expect("buffer"))
+            .to(there)
+            .fenced(true);
         let rejected = a.qp.post_send(fenced).expect_err("no fence");
         assert_eq!(rejected.error(), PostError::UnsupportedFlag);
         let buf = rejected.into_payload().expect("not posted");
-        let solicited = wr::send(buf).to(there).solicited();
+        let solicited = wr::send(buf).to(there).solicited(true);
         let rejected = a.qp.post_send(solicited).expect_err("no such flag");
         assert_eq!(Error::from(rejected).kind(), ErrorKind::Unsupported);
         if !caps.contains(EfaCaps::RDMA_WRITE) {

@@ -120,7 +120,7 @@ fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
                 .post_send(wr::read(sink, region.remote()))
                 .expect("READ");
             first
-                .post_send(wr::send(pd.buf(1).expect("buffer")).fenced())
+                .post_send(wr::send(pd.buf(1).expect("buffer")).fenced(true))
                 .expect("send");
             second
                 .post_send(wr::send(pd.buf(2).expect("buffer")))
@@ -132,7 +132,7 @@ fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
                 for completion in cq.poll().expect("poll") {
                     assert!(completion.is_success(), "{completion:?}");
                     if completion.queue() == srq.id() {
-                        let len = completion.byte_len();
+                        let len = completion.received_len();
                         let retired = srq.retire(completion).expect("in flight");
                         got.push((retired.tag(), len));
                     } else if completion.queue() == first.id() {

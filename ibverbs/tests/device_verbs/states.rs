@@ -173,7 +173,7 @@ fn drain_returns_all_buffers_and_foreign_completions() {
                     .post_recv(wr::recv(pool.take().expect("a free buffer")))
                     .expect("receive");
                 pair.a
-                    .post_send(wr::send(pool.take().expect("a free buffer")).unsignaled())
+                    .post_send(wr::send(pool.take().expect("a free buffer")).signaled(false))
                     .expect("send");
             }
             let (mut statuses, mut others) = (Vec::new(), 0);

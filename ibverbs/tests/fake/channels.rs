@@ -40,7 +40,8 @@ fn an_armed_queue_reports_once() {
         a.post_send(wr::send(wr::Empty)).expect("unsolicited send");
         assert_eq!(channel.try_get().expect("poll the channel"), None);
         b.post_recv(wr::recv(wr::Empty)).expect("receive");
-        a.post_send(wr::send(wr::Empty).solicited()).expect("send");
+        a.post_send(wr::send(wr::Empty).solicited(true))
+            .expect("send");
         assert_eq!(channel.try_get().expect("poll the channel"), Some(cq.id()));
         b.to_error().expect("ERR state");
         a.to_error().expect("ERR state");

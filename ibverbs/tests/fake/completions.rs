@@ -92,7 +92,9 @@ fn a_signaled_completion_retires_earlier_unsignaled_sends() {
         let free = pair.pool.available();
         for byte in [b"0", b"1", b"2"] {
             let buf = pair.buf(byte);
-            pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
+            pair.a
+                .post_send(wr::send(buf).signaled(false))
+                .expect("send");
         }
         // Out of order, every request is signaled, because no other completion proves its end.
         let signaled = if in_order(&profile) { 0 } else { 3 };
@@ -232,7 +234,9 @@ fn the_error_state_flushes_requests_with_their_buffers() {
         pair.fake.stall();
         for byte in [b"0", b"1"] {
             let buf = pair.buf(byte);
-            pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
+            pair.a
+                .post_send(wr::send(buf).signaled(false))
+                .expect("send");
         }
         pair.a.to_error().expect("ERR state");
         pair.b.to_error().expect("ERR state");
@@ -241,7 +245,7 @@ fn the_error_state_flushes_requests_with_their_buffers() {
         assert_eq!((sent.len(), received.len()), (2, 2));
         for retired in sent.into_iter().chain(received) {
             assert_eq!(retired.status(), WcStatus::WR_FLUSH_ERR);
-            assert_eq!((retired.byte_len(), retired.imm_data()), (0, None));
+            assert_eq!((retired.received_len(), retired.imm_data()), (0, None));
             assert!(retired.into_buf().is_some());
         }
         pair.finish();

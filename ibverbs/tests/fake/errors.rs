@@ -69,7 +69,7 @@ fn unsignaled_sends_alone_fill_the_queue() {
         for _ in 0..pair.a.caps().max_send_wr {
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
             pair.a
-                .post_send(wr::send(wr::Empty).unsignaled())
+                .post_send(wr::send(wr::Empty).signaled(false))
                 .expect("a free slot");
             drop(pair.retire());
         }

@@ -15,7 +15,9 @@ fn memory_in_transit_is_not_reused() {
         let mut pair = Pair::new(profile);
         pair.post_recvs(2);
         let buf = pair.buf(b"unsignaled");
-        pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
+        pair.a
+            .post_send(wr::send(buf).signaled(false))
+            .expect("send");
         let buf = pair.buf(b"signaled");
         pair.a.post_send(wr::send(buf)).expect("send");
         drop(pair.retire());
@@ -48,19 +50,19 @@ fn frozen_memory_is_unsignaled_and_not_reused_over_iwarp() {
     let private_held = qp.hold(&private).expect("hold");
     let shared_list = qp.hold_list(&[shared_held]).expect("hold");
     let private_list = qp.hold_list(&[private_held]).expect("hold");
-    qp.post_send(wr::send(shared_held).tag(1).unsignaled())
+    qp.post_send(wr::send(shared_held).tag(1).signaled(false))
         .expect("send");
     qp.batch(|batch| {
-        batch.send(wr::send(shared_list).tag(2).unsignaled())?;
-        batch.send(wr::send(private_list).tag(3).unsignaled())?;
+        batch.send(wr::send(shared_list).tag(2).signaled(false))?;
+        batch.send(wr::send(private_list).tag(3).signaled(false))?;
         Ok::<(), ibverbs::Error>(())
     })
     .expect("batch");
-    qp.post_send(wr::send(wr::Empty).tag(4).unsignaled())
+    qp.post_send(wr::send(wr::Empty).tag(4).signaled(false))
         .expect("send");
-    qp.post_send(wr::send(private_held).tag(5).unsignaled())
+    qp.post_send(wr::send(private_held).tag(5).signaled(false))
         .expect("send");
-    qp.post_send(wr::send(shared_held).tag(6).unsignaled())
+    qp.post_send(wr::send(shared_held).tag(6).signaled(false))
         .expect("send");
     let (sent, received) = pair.retire();
     let tags: Vec<u64> = sent.iter().map(Retired::tag).collect();
@@ -90,7 +92,7 @@ fn shared_memory_is_always_signaled_over_iwarp() {
     let region = region.expect("region");
     let held = pair.a.hold(&region).expect("hold");
     for tag in [1, 2] {
-        let send = wr::send(held).tag(tag).unsignaled();
+        let send = wr::send(held).tag(tag).signaled(false);
         pair.a.post_send(send).expect("send");
     }
     let (sent, received) = pair.retire();

@@ -137,7 +137,10 @@ fn completions_with_fields_have_all_other_data() {
             if completion.queue() == a.id() {
                 assert_eq!(completion.opcode(), WcOpcode::SEND);
                 assert_eq!(completion.qp_num(), a.qp_num());
-                assert_eq!((completion.imm_data(), completion.byte_len()), (None, 0));
+                assert_eq!(
+                    (completion.imm_data(), completion.received_len()),
+                    (None, 0)
+                );
                 assert_eq!(a.retire(completion.into()).expect("in flight").tag(), sent);
                 sent += 1;
                 continue;
@@ -151,7 +154,10 @@ fn completions_with_fields_have_all_other_data() {
             };
             assert_eq!(completion.imm_data(), Some(imm));
             let retired = b.retire(completion.into()).expect("in flight");
-            assert_eq!((retired.tag(), retired.byte_len()), (received, text.len()));
+            assert_eq!(
+                (retired.tag(), retired.received_len()),
+                (received, text.len())
+            );
             assert_eq!(retired.into_buf().expect("the buffer"), *text);
             received += 1;
         }

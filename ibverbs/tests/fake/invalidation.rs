@@ -58,7 +58,7 @@ fn a_window_invalidated_before_its_binding_retires_is_kept() {
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window.bind(&region, REMOTE_RW).expect("binding");
             let remote = bound.remote();
-            let unsignaled = wr::bind(binding).unsignaled();
+            let unsignaled = wr::bind(binding).signaled(false);
             pair.b.post_send(unsignaled).expect("bind");
             pair.post_recvs(1);
             let message = wr::send_with_inv(wr::Empty, remote.rkey);

@@ -92,7 +92,7 @@ fn destroying_a_queue_pair_returns_buffers_in_flight() {
         for byte in [b"0", b"1"] {
             let buf = pair.buf(byte);
             pair.a
-                .post_send(wr::send(buf).tag(9).unsignaled())
+                .post_send(wr::send(buf).tag(9).signaled(false))
                 .expect("send");
         }
         pair.a.post_send(wr::send(wr::Inline(b"2"))).expect("send");

@@ -16,10 +16,10 @@ fn a_sent_buffer_is_returned_and_its_bytes_arrive() {
         let (mut sent, mut received) = pair.retire();
         let (sent, received) = (sent.remove(0), received.remove(0));
         assert_eq!(
-            (sent.tag(), sent.direction(), sent.byte_len()),
+            (sent.tag(), sent.direction(), sent.received_len()),
             (7, Direction::Send, 0)
         );
-        assert_eq!((received.byte_len(), received.imm_data()), (5, None));
+        assert_eq!((received.received_len(), received.imm_data()), (5, None));
         assert_eq!(buf_bytes(sent), b"hello", "the sent buffer is unchanged");
         assert_eq!(
             buf_bytes(received),
@@ -37,7 +37,11 @@ fn immediate_data_and_solicited_sends_arrive() {
         pair.post_recvs(1);
         let buf = pair.buf(b"!");
         pair.a
-            .post_send(wr::send_with_imm(buf, 0xdead_beef).solicited().fenced())
+            .post_send(
+                wr::send_with_imm(buf, 0xdead_beef)
+                    .solicited(true)
+                    .fenced(true),
+            )
             .expect("send");
         let (_, received) = pair.retire();
         assert_eq!(received[0].imm_data(), Some(0xdead_beef));
@@ -78,7 +82,7 @@ fn an_empty_message_needs_no_memory() {
         pair.a.post_send(wr::send(wr::Empty)).expect("send");
         let (mut sent, received) = pair.retire();
         assert!(sent.remove(0).into_buf().is_none());
-        assert_eq!(received[0].byte_len(), 0);
+        assert_eq!(received[0].received_len(), 0);
         drop(received);
         pair.finish();
     }
@@ -137,7 +141,7 @@ fn a_sink_is_the_target_of_several_receives() {
         assert_eq!(
             received
                 .iter()
-                .map(ibverbs::Retired::byte_len)
+                .map(ibverbs::Retired::received_len)
                 .collect::<Vec<_>>(),
             [12, 12, 12, 4]
         );
@@ -178,7 +182,7 @@ fn a_peer_writes_reads_and_updates_a_shared_region() {
             .expect("swap");
         let (sent, received) = pair.retire();
         assert_eq!(
-            (received[0].imm_data(), received[0].byte_len()),
+            (received[0].imm_data(), received[0].received_len()),
             (Some(3), 1)
         );
         assert_eq!(received[0].opcode(), WcOpcode::RECV_RDMA_WITH_IMM);

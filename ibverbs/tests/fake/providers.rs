@@ -123,7 +123,7 @@ fn a_failed_request_keeps_its_buffer_until_the_end() {
         pair.fake.stall();
         for tag in 0..3 {
             let send = wr::send(pair.buf(b"unsent")).tag(tag);
-            let send = if tag == 2 { send } else { send.unsignaled() };
+            let send = if tag == 2 { send } else { send.signaled(false) };
             pair.a.post_send(send).expect("send");
         }
         pair.a.to_error().expect("ERR state");
@@ -169,7 +169,7 @@ fn a_failure_keeps_the_buffers_of_all_requests_it_retires() {
             }
             pair.post_recvs(2);
             for tag in 0..2 {
-                let send = wr::send(pair.buf(b"short")).tag(tag).unsignaled();
+                let send = wr::send(pair.buf(b"short")).tag(tag).signaled(false);
                 pair.a.post_send(send).expect("send");
             }
             let nowhere = RemoteMemory {
@@ -269,7 +269,9 @@ fn an_unknown_provider_destroys_idle_queue_pairs() {
         let error = inline.expect_err("not copied").error();
         assert!(matches!(error, PostError::InlineTooLong { .. }));
         let buf = pair.buf(b"x");
-        pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
+        pair.a
+            .post_send(wr::send(buf).signaled(false))
+            .expect("send");
         let (sends, recvs) = pair.retire();
         assert_eq!(
             (sends.len(), recvs.len()),

@@ -355,11 +355,15 @@ fn the_rule_of_frozen_shared_memory_ends_with_its_release() {
         .expect("hold")
         .slice(0..4)
         .expect("in range");
-    pair.a.post_send(wr::send(held).unsignaled()).expect("send");
+    pair.a
+        .post_send(wr::send(held).signaled(false))
+        .expect("send");
     assert!(!pair.a.release(held).expect("own token"), "in flight");
     let text = pair.buf(b"text").freeze();
     let held = pair.a.hold(&text).expect("hold");
-    pair.a.post_send(wr::send(held).unsignaled()).expect("send");
+    pair.a
+        .post_send(wr::send(held).signaled(false))
+        .expect("send");
     assert_eq!(pair.retire().0.len(), 1, "the second one was signaled");
     assert!(pair.a.release(held).expect("own token"));
     pair.fake.finish_transmissions();

@@ -91,7 +91,7 @@ fn borrowed_memory_works_in_one_sided_batches() {
         a.scope(|scope| {
             let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
             scope.batch(|batch| -> Result<(), Error> {
-                batch.send(wr::write(source, region.remote()).unsignaled())?;
+                batch.send(wr::write(source, region.remote()).signaled(false))?;
                 batch.send(wr::read(target, region.remote()))?;
                 Ok(())
             })?;

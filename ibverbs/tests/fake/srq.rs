@@ -156,7 +156,7 @@ fn a_receive_retires_only_at_its_srq() {
         setup.post_recvs(1);
         setup.pairs[0]
             .0
-            .post_send(wr::send(wr::Empty).unsignaled())
+            .post_send(wr::send(wr::Empty).signaled(false))
             .expect("send");
         let completion = setup.cq.poll().expect("poll").next().expect("received");
         let foreign = setup.pairs[0]
@@ -297,7 +297,7 @@ fn an_srq_accepts_lists_of_memory_it_holds() {
     assert_eq!(
         (
             retired.tag(),
-            retired.byte_len(),
+            retired.received_len(),
             retired.into_buf().is_none()
         ),
         (4, 6, true)

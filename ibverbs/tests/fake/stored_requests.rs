@@ -112,7 +112,7 @@ fn stored_one_sided_requests_reach_the_peers_memory() {
         pair.post_recvs(1);
         pair.a.post_send(stored.write).expect("write");
         pair.a.post_send(stored.write_with_imm).expect("write");
-        pair.a.post_send(stored.read.fenced()).expect("read");
+        pair.a.post_send(stored.read.fenced(true)).expect("read");
         pair.a.post_send(stored.compare_swap).expect("swap");
         pair.a.post_send(stored.fetch_add).expect("add");
         let (sends, recvs) = pair.retire();

@@ -75,8 +75,8 @@ fn a_window_grants_access_until_it_is_invalidated() {
             .expect("binding");
         let remote = bound.remote();
         let batch = pair.b.batch(|batch| -> ibverbs::Result<()> {
-            batch.send(wr::bind(binding).unsignaled())?;
-            batch.send(wr::invalidate(bound).fenced())?;
+            batch.send(wr::bind(binding).signaled(false))?;
+            batch.send(wr::invalidate(bound).fenced(true))?;
             Ok(())
         });
         batch.expect("bind and invalidate");

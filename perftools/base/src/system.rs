@@ -1,12 +1,13 @@
 //! Random numbers, the name of this host and limits of the process.
 
-use std::hash::{BuildHasher, RandomState};
-
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Returns a random number for sequence numbers and nonces. It is not cryptographically secure.
+/// Returns a random number for sequence numbers and nonces.
+///
+/// # Panics
+/// Panics if the system has no random numbers, as `HashMap::new` does.
 pub fn random() -> u64 {
-    RandomState::new().hash_one(0)
+    getrandom::u64().expect("random numbers of the system")
 }
 
 /// Returns the name of this host; `?` if `gethostname` fails.

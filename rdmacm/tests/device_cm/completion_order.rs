@@ -108,16 +108,11 @@ fn a_returned_buffer_is_no_longer_transmitted() {
         let pool = a.resources.pd.pool(1, LEN).expect("pool");
         let sink = b.resources.pd.shared(LEN, REMOTE).expect("sink");
         let _delay = NetworkDelay::start();
-        for unsignaled in [false, true] {
+        for signaled in [true, false] {
             sink.write(0, &vec![0; LEN]).expect("within");
             let mut buf = pool.take().expect("free");
             buf.fill(b'A');
-            let write = wr::write(buf, sink.remote());
-            let write = if unsignaled {
-                write.unsignaled()
-            } else {
-                write
-            };
+            let write = wr::write(buf, sink.remote()).signaled(signaled);
             a.connection.qp_mut().post_send(write).expect("WRITE");
             let empty = wr::write(wr::Empty, sink.remote());
             a.connection.qp_mut().post_send(empty).expect("WRITE");
@@ -129,7 +124,7 @@ fn a_returned_buffer_is_no_longer_transmitted() {
             };
             buf.fill(b'B');
             let received = wait_for_data(&sink);
-            assert!(received.iter().all(|&byte| byte == b'A'), "{unsignaled}");
+            assert!(received.iter().all(|&byte| byte == b'A'), "{signaled}");
             while let Some(retired) = a.retire_within(DELAY) {
                 retired.ok().expect("success");
             }
@@ -148,7 +143,7 @@ fn lent_memory_is_not_transmitted_after_its_scope() {
         let (qp, cq) = (a.connection.qp_mut(), &mut a.resources.cq);
         let waited = qp.scope(|scope| {
             let lent = scope.lend(&message)?;
-            let write = wr::write(lent, sink.remote()).unsignaled();
+            let write = wr::write(lent, sink.remote()).signaled(false);
             scope.post_send(write)?;
             scope.wait(cq, TIMEOUT, |_| ())
         });
@@ -221,7 +216,7 @@ fn a_completion_frees_the_slots_of_earlier_unsignaled_sends() {
             let qp = a.connection.qp_mut();
             let (fetched, source) = (qp.hold(&fetched), qp.hold(&source));
             let (fetched, source) = (fetched.expect("hold"), source.expect("hold"));
-            let write = wr::write(source, sink.remote()).unsignaled();
+            let write = wr::write(source, sink.remote()).signaled(false);
             let free = qp.send_slots_free();
             {
                 let _delay = NetworkDelay::start();
@@ -231,7 +226,7 @@ fn a_completion_frees_the_slots_of_earlier_unsignaled_sends() {
                 qp.post_send(write).expect("WRITE");
                 qp.post_send(write).expect("WRITE");
                 let empty = wr::write(wr::Empty, sink.remote());
-                qp.post_send(empty.unsignaled()).expect("WRITE");
+                qp.post_send(empty.signaled(false)).expect("WRITE");
                 qp.post_send(empty.tag(2)).expect("WRITE");
                 let mut order = Vec::new();
                 let mut slots = Vec::new();
@@ -281,7 +276,7 @@ fn unsignaled_frozen_memory_is_not_used_again() {
         let held = a.connection.qp_mut().hold(&frozen).expect("hold");
         let delay = NetworkDelay::start();
         let qp = a.connection.qp_mut();
-        let write = wr::write(held, sink.remote()).unsignaled();
+        let write = wr::write(held, sink.remote()).signaled(false);
         qp.post_send(write).expect("WRITE");
         let last = wr::write(wr::Empty, sink.remote());
         qp.post_send(last).expect("WRITE");

@@ -74,7 +74,7 @@ impl<T: ExternalTransport> ExternalQp<T> {
         let mut message = self.pd.buf(text.len()).expect("buffer");
         message.copy_from_slice(text);
         self.qp
-            .post_send(wr::send(message).unsignaled())
+            .post_send(wr::send(message).signaled(false))
             .expect("send");
     }
 

@@ -35,7 +35,7 @@ fn borrowed_memory_is_sent_and_received() {
                 scope.post_send(wr::send(message.clone().slice(0..8).expect("within")))?;
                 scope.post_send(wr::send(message))?;
                 scope.post_recv(wr::recv(reply))?;
-                assert_eq!(b.retire().byte_len(), 8);
+                assert_eq!(b.retire().received_len(), 8);
                 let received = b.retire();
                 received.ok().expect("received");
                 b.send(b"uses the receive posted earlier");

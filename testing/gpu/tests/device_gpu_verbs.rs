@@ -67,7 +67,7 @@ fn every_verb_moves_memory_of_a_gpu() {
                 a.retire(1)[0].ok().expect("sent");
                 let received = b.retire(1).remove(0);
                 received.ok().expect("received");
-                assert_eq!(received.byte_len(), len);
+                assert_eq!(received.received_len(), len);
                 check_target(&target, 2000, to, bytes);
 
                 // The other direction.

@@ -73,7 +73,7 @@ impl<T: ConnectedDuplexTransport> Setup<T> {
                 srq.post_recv(wr::recv(held)).expect("receive");
             }
         }
-        let send = wr::send(wr::Inline(message)).unsignaled();
+        let send = wr::send(wr::Inline(message)).signaled(false);
         self.sender.post_send(send).expect("send");
         nic_model::settle();
     }
@@ -86,7 +86,7 @@ impl<T: ConnectedDuplexTransport> Setup<T> {
             Receiver::Srq(_, srq) => srq.retire(completion).expect("in flight"),
         };
         retired.ok().expect("success");
-        assert_eq!(retired.byte_len(), length);
+        assert_eq!(retired.received_len(), length);
     }
 }
 

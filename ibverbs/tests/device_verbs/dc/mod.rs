@@ -143,11 +143,7 @@ fn one_initiator_sends_to_many_targets() {
                     message.copy_from_slice(&u64::from(n * 1000 + round).to_le_bytes());
                     let request = wr::send_with_imm(message, round).to(to);
                     // The last completion of a round retires all of it.
-                    if n + 1 < TARGETS {
-                        batch.send(request.unsignaled())?;
-                    } else {
-                        batch.send(request)?;
-                    }
+                    batch.send(request.signaled(n + 1 == TARGETS))?;
                 }
                 Ok(())
             })
@@ -230,7 +226,7 @@ fn memory_of_each_target_is_written_and_read() {
             received.ok().expect("success");
             assert_eq!(received.imm_data(), Some(99));
             let into = a.pd.buf(100).expect("buffer");
-            a.qp.post_send(wr::read(into, page).to(there).fenced())
+            a.qp.post_send(wr::read(into, page).to(there).fenced(true))
                 .expect("read");
             let into = a.pd.buf(8).expect("buffer");
             a.qp.post_send(wr::fetch_add(into, word, 5).to(there))

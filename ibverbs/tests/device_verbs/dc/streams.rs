@@ -236,7 +236,7 @@ fn queue_can_be_filled_after_its_oldest_request_completed_last() {
             for number in 1..slots as u64 {
                 let write = wr::write(wr::Inline(b"data"), remote);
                 // Without effect: each request has a completion.
-                let write = write.to(there).tag(number).unsignaled();
+                let write = write.to(there).tag(number).signaled(false);
                 a.qp.post_send(write).expect("posted");
             }
             for (retired, number) in a.retire(slots - 1).iter().zip(1..) {

@@ -77,7 +77,7 @@ impl<T: ConnectedDuplexTransport> End<T> {
             if let Some(completion) = self.receives.poll().expect("poll").next() {
                 let received = self.qp.retire(completion).expect("in flight");
                 received.ok().expect("success");
-                let len = received.byte_len();
+                let len = received.received_len();
                 message = received.into_buf().map(|buf| buf[..len].to_vec());
             }
             message.is_some()

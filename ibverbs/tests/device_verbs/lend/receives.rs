@@ -66,7 +66,7 @@ fn receives_written_by_hand_complete_in_a_shared_queue() {
                     let received = received.expect("set above");
                     assert_eq!(received.tag(), tag as u64);
                     let expected = if tag < early_count { &early } else { &late };
-                    let mut bytes = vec![0; received.byte_len()];
+                    let mut bytes = vec![0; received.received_len()];
                     region.read(tag * 64, &mut bytes).expect("inside");
                     assert_eq!(bytes, expected.as_bytes());
                 }

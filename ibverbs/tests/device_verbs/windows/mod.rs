@@ -82,8 +82,8 @@ fn rkey_is_invalid_after_invalidation() {
             let remote = bound.remote();
             pair.b
                 .batch(|batch| -> ibverbs::Result<()> {
-                    batch.send(wr::bind(binding).unsignaled())?;
-                    batch.send(wr::invalidate(bound).fenced())?;
+                    batch.send(wr::bind(binding).signaled(false))?;
+                    batch.send(wr::invalidate(bound).fenced(true))?;
                     Ok(())
                 })
                 .expect("bind and invalidate");
@@ -197,7 +197,7 @@ fn window_invalidated_before_its_binding_retires_is_kept() {
             let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             let remote = bound.remote();
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
-            let unsignaled = wr::bind(binding).unsignaled();
+            let unsignaled = wr::bind(binding).signaled(false);
             pair.b.post_send(unsignaled).expect("bind");
             let message = wr::send_with_inv(wr::Empty, remote.rkey);
             pair.a.post_send(message).expect("send");

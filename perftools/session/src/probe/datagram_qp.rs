@@ -241,7 +241,7 @@ fn event(done: Retired, source: UdSource, at: u64) -> Result<Option<Event>> {
         }));
     }
     done.ok()?;
-    let len = done.byte_len();
+    let len = done.received_len();
     let Some(buf) = done.into_buf() else {
         return Ok(None);
     };

@@ -298,7 +298,7 @@ impl World<'_> {
             return Err(Violation(format!("{name}: a receive failed: {status}")));
         }
         let source = Some(completion.source().qpn.0);
-        let found = (completion.byte_len(), completion.imm_data());
+        let found = (completion.received_len(), completion.imm_data());
         let message = end.incoming.iter().position(|message| {
             let is_same = (message.len(), message.imm) == found;
             is_same && message.source == source && !message.is_too_long

@@ -159,7 +159,7 @@ impl World<'_> {
             return Err(Violation(format!("{name}: a receive failed: {status}")));
         }
         if completion.is_success() {
-            let found = (completion.byte_len(), completion.imm_data());
+            let found = (completion.received_len(), completion.imm_data());
             let mut skipped = 0;
             let expected = loop {
                 let Some(expected) = end.incoming.pop_front() else {

@@ -173,17 +173,8 @@ impl Flags {
     }
 
     fn apply<O, P>(self, request: SendRequest<O, P>) -> SendRequest<O, P> {
-        let request = request.tag(self.tag);
-        let request = if self.signaled {
-            request
-        } else {
-            request.unsignaled()
-        };
-        if self.fenced {
-            request.fenced()
-        } else {
-            request
-        }
+        let request = request.tag(self.tag).signaled(self.signaled);
+        request.fenced(self.fenced)
     }
 }
 

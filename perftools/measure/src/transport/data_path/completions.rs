@@ -116,14 +116,14 @@ impl QpGroup {
             return self.handle_send(retired.opcode(), retired.tag());
         }
         self.recv_queues.record_use(self.latest);
-        if self.counted_len == Some(retired.byte_len()) {
+        if self.counted_len == Some(retired.received_len()) {
             self.counts.reached += 1;
             self.counts.arrived.msgs += 1;
             self.counts.arrived.bytes += u64::from(self.memory.shape.msg_size);
             return Ok(());
         }
         self.handle_recv(Received {
-            len: retired.byte_len().saturating_sub(self.memory.header),
+            len: retired.received_len().saturating_sub(self.memory.header),
             opcode: retired.opcode(),
             imm: retired.imm_data(),
             buf: retired.into_buf(),

@@ -95,15 +95,9 @@ impl PostCounts {
 
 impl RequestFlags {
     #[inline]
-    pub(super) fn set_on<O, P>(self, mut request: SendRequest<O, P>) -> SendRequest<O, P> {
-        request = request.tag(self.tag);
-        if !self.signaled {
-            request = request.unsignaled();
-        }
-        if self.solicited {
-            request = request.solicited();
-        }
-        request
+    pub(super) fn set_on<O, P>(self, request: SendRequest<O, P>) -> SendRequest<O, P> {
+        let request = request.tag(self.tag).signaled(self.signaled);
+        request.solicited(self.solicited)
     }
 }
 
