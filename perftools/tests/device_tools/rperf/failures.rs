@@ -163,14 +163,19 @@ fn unreachable_address_fails_in_time() {
 fn client_times_out_when_its_server_hangs() {
     // The loops for bandwidth and for latency have a limit each. It does not depend on the device.
     // The limit also applies to the connection setup, which takes seconds on a busy emulated host.
-    for (device, test) in devices().iter().zip(["rc_bw", "rc_lat"].iter().cycle()) {
+    let tests = devices()
+        .into_iter()
+        .zip(["rc_bw", "rc_lat"].iter().cycle());
+    let stopped = tests.map(|(device, test)| {
         let server = Server::with_options(&["-v"]);
         let line = format!("{} -i {device} -t 60 -lto 6 {test}", server.target());
         let client = spawn(&line);
         // A timeout during the connection setup has a different message.
         server.wait_for_log(&format!("{test} begins"));
         server.signal("STOP");
-        let begin = Instant::now();
+        (server, client, Instant::now())
+    });
+    for (_server, client, begin) in stopped.collect::<Vec<_>>() {
         let output = client.wait();
         let text = output.stderr.clone();
         assert_eq!(output.code(), Some(1), "{text}");
@@ -247,7 +252,8 @@ fn infiniband_only_options_are_rejected_in_one_line() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn server_drops_a_stalled_client_of_one_sided_tests() {
-    for device in devices() {
+    // The devices wait at the same time.
+    let stopped = devices().into_iter().map(|device| {
         let server = Server::with_options(&["-v"]);
         let line = format!(
             "{} -i {device} -n 1000000000 -m 64 -rto 5 rc_rdma_read_bw",
@@ -256,6 +262,9 @@ fn server_drops_a_stalled_client_of_one_sided_tests() {
         let client = spawn(&line);
         server.wait_for_log("rc_rdma_read_bw begins");
         process::send_signal(client.id(), "STOP");
+        (server, client)
+    });
+    for (server, client) in stopped.collect::<Vec<_>>() {
         server.wait_for_log("the peer sent no heartbeat for 10 s");
         client.kill();
     }
