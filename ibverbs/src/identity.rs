@@ -35,13 +35,13 @@ impl QueueId {
     /// Returns a new identity.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueFull`] if the process has used all of them.
+    /// [`ErrorKind::LimitReached`] if the process has used all of them.
     pub(crate) fn next() -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let next = Self::next_of(&NEXT);
         next.ok_or_else(|| {
             let what = "this process has created 2^30-1 queues";
-            Error::new(ErrorKind::QueueFull, "ibv_create_qp", what)
+            Error::new(ErrorKind::LimitReached, "ibv_create_qp", what)
         })
     }
 

@@ -180,7 +180,7 @@ impl MessengerGroup {
         let max = u32::from(self.0.options.connections.max(1));
         let Some(lease) = self.0.leases.take(max) else {
             let detail = format!("messenger group: it has {max} connections");
-            return Err(Error::new(ErrorKind::QueueFull, VERB, detail)
+            return Err(Error::new(ErrorKind::LimitReached, VERB, detail)
                 .with_help("create the group with more `connections`"));
         };
         let lease = Arc::new(lease);

@@ -336,6 +336,8 @@ mod tests {
         for (kind, io_kind) in [
             (ErrorKind::LockedMemory, Io::OutOfMemory),
             (ErrorKind::QueueFull, Io::WouldBlock),
+            (ErrorKind::Busy, Io::ResourceBusy),
+            (ErrorKind::LimitReached, Io::QuotaExceeded),
             (ErrorKind::WrongState, Io::NotConnected),
             (ErrorKind::Mismatch, Io::InvalidInput),
             (ErrorKind::Disconnected, Io::ConnectionReset),

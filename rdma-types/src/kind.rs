@@ -29,8 +29,13 @@ pub enum ErrorKind {
     InvalidInput,
     /// Memory could not be registered, usually because of the locked-memory limit.
     LockedMemory,
-    /// The queue already holds its maximum number of requests.
+    /// The queue holds its maximum number of requests, or no buffer is free. A later completion
+    /// makes room.
     QueueFull,
+    /// Requests or other objects use the object. It can be changed when they have ended.
+    Busy,
+    /// A limit of the object or of the process is reached. Waiting does not help.
+    LimitReached,
     /// Objects of different devices or protection domains were combined.
     Mismatch,
     /// No event or answer arrived within the time limit.
@@ -68,6 +73,7 @@ impl ErrorKind {
                 Self::NotFound
             }
             libc::EINVAL | libc::EFAULT => Self::InvalidInput,
+            libc::EBUSY => Self::Busy,
             libc::ETIMEDOUT => Self::TimedOut,
             libc::ENETDOWN => Self::PortDown,
             libc::ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN => Self::Disconnected,
@@ -86,6 +92,8 @@ impl From<ErrorKind> for io::ErrorKind {
             ErrorKind::InvalidInput | ErrorKind::Mismatch => Self::InvalidInput,
             ErrorKind::LockedMemory => Self::OutOfMemory,
             ErrorKind::QueueFull => Self::WouldBlock,
+            ErrorKind::Busy => Self::ResourceBusy,
+            ErrorKind::LimitReached => Self::QuotaExceeded,
             ErrorKind::TimedOut => Self::TimedOut,
             ErrorKind::Disconnected => Self::ConnectionReset,
             ErrorKind::WrongState => Self::NotConnected,

@@ -217,7 +217,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// - [`ErrorKind::InvalidInput`] for a transition that does not exist or does not take these
     ///   attributes, and for RESET with requests in flight, because the memory of these requests
     ///   could not be reclaimed. [Destroy](QueuePair::destroy) the queue pair instead.
-    /// - [`ErrorKind::QueueFull`] for a change of the queue sizes with requests in flight.
+    /// - [`ErrorKind::Busy`] for a change of the queue sizes with requests in flight.
     /// - [`ErrorKind::Unsupported`] for a change of the queue sizes if the device cannot resize
     ///   them, and for an alternate path on an Ethernet link.
     ///

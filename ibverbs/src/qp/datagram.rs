@@ -98,11 +98,11 @@ impl<T: DatagramTransport> QueuePair<T> {
     /// changing peers call this to bound the number of handles.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueFull`] while sends are in flight.
+    /// [`ErrorKind::Busy`] while sends are in flight.
     pub fn release_addresses(&mut self) -> Result<()> {
         if !self.tables.sends.is_empty() {
             let what = "address handles are in use: sends are in flight";
-            return Err(Error::new(ErrorKind::QueueFull, "release_addresses", what)
+            return Err(Error::new(ErrorKind::Busy, "release_addresses", what)
                 .with_help("retire all sends first"));
         }
         self.tables.addresses.handles.clear();

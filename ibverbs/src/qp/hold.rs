@@ -15,8 +15,8 @@ impl<T: SendTransport> QueuePair<T> {
     /// # Errors
     /// - [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if the memory belongs to another
     ///   protection domain. The message names both devices.
-    /// - [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) if the queue pair holds 2^20 pieces
-    ///   of memory and lists, or has held 2^32.
+    /// - [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached) if the queue pair holds 2^20
+    ///   pieces of memory and lists, or has held 2^32.
     /// - [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if this process does not have
     ///   the addresses of the memory, and the queue pair was created without
     ///   [`device_addresses`](crate::QpOptions::device_addresses).
@@ -45,7 +45,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// # Errors
     /// - [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if a token belongs to another queue
     ///   pair, or its memory was released.
-    /// - [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the queue pair holds 65,536
+    /// - [`ErrorKind::LimitReached`](crate::ErrorKind::LimitReached) if the queue pair holds 65,536
     ///   different lists already. Use a [`BufList`](crate::BufList) for messages whose blocks
     ///   differ each time.
     pub fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {

@@ -32,7 +32,7 @@ impl<T: SendTransport> QueuePair<T> {
         }
         if !self.is_idle() {
             return refuse(
-                ErrorKind::QueueFull,
+                ErrorKind::Busy,
                 "requests are in flight",
                 "retire all requests first",
             );

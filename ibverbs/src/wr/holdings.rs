@@ -160,7 +160,7 @@ impl Holdings {
             Some(index) => index,
             None if self.lists.len() == MAX_LISTS => {
                 let what = format!("the queue holds {MAX_LISTS} different lists, the maximum");
-                return Err(Error::new(ErrorKind::InvalidInput, "hold_list", what)
+                return Err(Error::new(ErrorKind::LimitReached, "hold_list", what)
                     .with_help("use the same lists again, release them, or post a `BufList`"));
             }
             None => {
@@ -279,7 +279,7 @@ impl Holdings {
             }
             _ => {
                 let what = "the queue holds 2^20 pieces of memory, or has held 2^32";
-                return Err(Error::new(ErrorKind::QueueFull, "hold", what)
+                return Err(Error::new(ErrorKind::LimitReached, "hold", what)
                     .with_help("release memory, or use a new queue"));
             }
         };
@@ -328,6 +328,6 @@ mod tests {
         let last = list(1).expect("the last index");
         assert_eq!(last.index(), (1 << Grant::INDEX_BITS) - 1);
         let error = list(2).expect_err("no index");
-        assert_eq!(error.kind(), ErrorKind::QueueFull);
+        assert_eq!(error.kind(), ErrorKind::LimitReached);
     }
 }

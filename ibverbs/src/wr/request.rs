@@ -107,8 +107,8 @@ impl<O, P> SendRequest<O, P> {
     /// At least one in every [`max_send_wr`](crate::QpCaps::max_send_wr) requests must be signaled.
     /// Otherwise the queue stays full.
     ///
-    /// On other transports than InfiniBand and RoCE, `false` has an effect only over iWARP, and only
-    /// on sends and writes of memory that cannot change: of [`Inline`](crate::wr::Inline)
+    /// On other transports than InfiniBand and RoCE, `false` has an effect only over iWARP, and
+    /// only on sends and writes of memory that cannot change: of [`Inline`](crate::wr::Inline)
     /// data, of [`Empty`], and of a [`Held`](crate::Held) token of
     /// [`frozen_shared`](crate::ProtectionDomain::frozen_shared) memory. All other requests have a
     /// completion, because a later one does not prove that the device has finished with the memory:

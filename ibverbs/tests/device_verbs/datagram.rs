@@ -150,7 +150,7 @@ fn held_address_is_valid_on_its_queue_pair_until_release() {
             .expect("send");
             assert_eq!(
                 a.qp.release_addresses().expect_err("in flight").kind(),
-                ErrorKind::QueueFull
+                ErrorKind::Busy
             );
         }
     }

@@ -217,7 +217,7 @@ fn a_held_address_outlives_its_handle_and_its_requests() {
             .expect("send");
         assert_eq!(
             setup.a.release_addresses().expect_err("in flight").kind(),
-            ErrorKind::QueueFull
+            ErrorKind::Busy
         );
         let Setup { a, b, cq, pd, fake } = setup;
         // The queue pair keeps everything else alive.

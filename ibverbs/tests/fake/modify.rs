@@ -118,7 +118,7 @@ fn queues_with_requests_in_flight_are_not_resized() {
             .modify(&lengths(15, 15))
             .expect_err("receives in flight")
             .kind(),
-        ErrorKind::QueueFull
+        ErrorKind::Busy
     );
     pair.a.post_send(wr::send(wr::Empty)).expect("send");
     assert_eq!(
@@ -126,7 +126,7 @@ fn queues_with_requests_in_flight_are_not_resized() {
             .modify(&lengths(15, 15))
             .expect_err("a send in flight")
             .kind(),
-        ErrorKind::QueueFull
+        ErrorKind::Busy
     );
     pair.fake.resume();
     drop(pair.retire());

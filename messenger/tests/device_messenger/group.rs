@@ -144,7 +144,7 @@ fn messengers_of_a_group_do_not_disturb_each_other() {
             let error = Messenger::connect(endpoint.listen().local_addr(), &options, TIMEOUT)
                 .map(drop)
                 .expect_err("the group is full");
-            assert_eq!(error.error().kind(), ErrorKind::QueueFull, "{error}");
+            assert_eq!(error.error().kind(), ErrorKind::LimitReached, "{error}");
 
             // The first connection is stuck: its receiver takes nothing.
             let (mut stuck, mut lazy) = pairs.remove(0);

@@ -62,7 +62,7 @@ impl World<'_> {
                 } = &mut self.datagrams[index];
                 *released = address.take();
             }
-            Err(error) if error.kind() == ErrorKind::QueueFull && !idle => {}
+            Err(error) if error.kind() == ErrorKind::Busy && !idle => {}
             Ok(()) => return Err(Violation(format!("{name} released an address in use"))),
             Err(error) => return Err(error.into()),
         }
