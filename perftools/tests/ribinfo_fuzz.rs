@@ -1,4 +1,4 @@
-//! Each parser of `ribinfo` gets 200,000 random inputs. None may panic, and the results must
+//! Each parser of `ribinfo` gets 20,000 random inputs. None may panic, and the results must
 //! satisfy their invariants.
 //!
 //! An input is a sequence of fragments of the parser's grammar, truncated at random. The seeds are
@@ -24,7 +24,7 @@ use perftools::ribinfo::args::Info;
 use test_support::random::Random;
 use test_support::temp_dir::TempDir;
 
-const INPUTS: u32 = 200_000;
+const INPUTS: u32 = 20_000;
 
 /// Writes up to 12 fragments to `text`, sometimes with a random character between them.
 fn write_random(random: &mut Random, fragments: &[&str], text: &mut String) {

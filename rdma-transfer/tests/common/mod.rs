@@ -1,5 +1,7 @@
 //! Engines of one process that are connected to each other.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 

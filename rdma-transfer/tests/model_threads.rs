@@ -1,11 +1,12 @@
 //! Faults of adapters of `nic-model` under an engine with threads.
 
+mod common;
+
 use std::time::Duration;
 
+use common::{SOON, bytes, connect, filled, imm, pattern, wait_ready, wait_until};
 use nic_model::{DeviceFault, Options};
 use rdma_transfer::{Engine, EngineOptions, Span};
-
-use crate::common::{SOON, bytes, connect, filled, imm, pattern, wait_ready, wait_until};
 
 const LEN: usize = 1 << 16;
 

@@ -4,14 +4,17 @@
 //! `TRANSFER_FAULTS` is the number of faults and `TRANSFER_SEED` the seed. A run with the same
 //! values is the same, except for addresses.
 
+mod common;
+#[path = "common/stress.rs"]
+mod stress;
+
 use std::env;
 use std::time::{Duration, Instant};
 
+use common::{bytes, connect, pattern};
 use nic_model::{DeviceFault, Drive, Fault, FaultRule, Options};
 use rdma_transfer::{Engine, EngineOptions, Span, TransferOptions};
-
-use crate::common::{bytes, connect, pattern};
-use crate::stress::{Outcome, Random, Stress, World};
+use stress::{Outcome, Random, Stress, World};
 
 const ADAPTERS: [&str; 4] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"];
 
