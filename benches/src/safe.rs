@@ -36,7 +36,7 @@ measured! {
         let completions = rig.cq_a.poll()?;
         rig.completed += completions.len();
         for completion in completions {
-            rig.a.retire(completion)?.ok()?;
+            rig.a.retire(completion)?.check()?;
         }
         rig.a.post_send(wr::send(rig.source))?;
     }
@@ -47,7 +47,7 @@ measured! {
         rig.completed += completions.len();
         for completion in completions {
             let retired = rig.a.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             if let Some(buf) = retired.into_buf() {
                 rig.a.post_send(wr::send(buf))?;
             }
@@ -59,7 +59,7 @@ measured! {
         let completions = rig.cq_a.poll()?;
         rig.completed += completions.len();
         for completion in completions {
-            rig.a.retire(completion)?.ok()?;
+            rig.a.retire(completion)?.check()?;
         }
         let source = rig.source;
         rig.a.batch(|batch| -> Result<()> {
@@ -76,7 +76,7 @@ measured! {
         rig.completed += completions.len();
         for completion in completions {
             let retired = rig.a.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             if let Some(buf) = retired.into_buf() {
                 rig.bufs.push(buf);
             }
@@ -95,7 +95,7 @@ measured! {
         let completions = rig.cq_b.poll()?;
         rig.completed += completions.len();
         for completion in completions {
-            rig.b.retire(completion)?.ok()?;
+            rig.b.retire(completion)?.check()?;
         }
         rig.b.post_recv(wr::recv(rig.sink))?;
     }
@@ -106,7 +106,7 @@ measured! {
         rig.completed += completions.len();
         for completion in completions {
             let retired = rig.b.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             if let Some(buf) = retired.into_buf() {
                 rig.b.post_recv(wr::recv(buf))?;
             }
@@ -122,7 +122,7 @@ measured! {
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
-            rig.a.retire(completion.into())?.ok()?;
+            rig.a.retire(completion.into())?.check()?;
         }
         rig.a.post_send(wr::send(rig.source))?;
     }
@@ -134,7 +134,7 @@ measured! {
         for completion in completions {
             rig.timestamp = completion.timestamp();
             let retired = rig.a.retire(completion.into())?;
-            retired.ok()?;
+            retired.check()?;
             if let Some(buf) = retired.into_buf() {
                 rig.a.post_send(wr::send(buf))?;
             }
@@ -147,7 +147,7 @@ measured! {
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
-            rig.a.retire(completion.into())?.ok()?;
+            rig.a.retire(completion.into())?.check()?;
         }
         let source = rig.source;
         rig.a.batch(|batch| -> Result<()> {
@@ -165,7 +165,7 @@ measured! {
         for completion in completions {
             rig.timestamp = completion.timestamp();
             let retired = rig.a.retire(completion.into())?;
-            retired.ok()?;
+            retired.check()?;
             if let Some(buf) = retired.into_buf() {
                 rig.bufs.push(buf);
             }
@@ -185,7 +185,7 @@ measured! {
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
-            rig.b.retire(completion.into())?.ok()?;
+            rig.b.retire(completion.into())?.check()?;
         }
         rig.b.post_recv(wr::recv(rig.sink))?;
     }
@@ -197,7 +197,7 @@ measured! {
         for completion in completions {
             rig.timestamp = completion.timestamp();
             let retired = rig.b.retire(completion.into())?;
-            retired.ok()?;
+            retired.check()?;
             if let Some(buf) = retired.into_buf() {
                 rig.b.post_recv(wr::recv(buf))?;
             }
@@ -244,7 +244,7 @@ impl Lending<'_, '_, '_> {
         let completions = self.cq.poll()?;
         let count = completions.len();
         for completion in completions {
-            self.scope.retire(completion)?.ok()?;
+            self.scope.retire(completion)?.check()?;
         }
         Ok(count)
     }

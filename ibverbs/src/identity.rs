@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// # fn f(cq: &mut CompletionQueue, clients: &mut HashMap<QueueId, QueuePair<Rc>>) -> ibverbs::Result<()> {
 /// for completion in cq.poll()? {
 ///     if let Some(client) = clients.get_mut(&completion.queue()) {
-///         client.retire(completion)?.ok()?;
+///         client.retire(completion)?.check()?;
 ///     }
 /// }
 /// # Ok(()) }

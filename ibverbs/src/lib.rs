@@ -50,10 +50,10 @@
 //! while received.is_none() {
 //!     for completion in cq.poll()? {
 //!         if completion.queue() == a.id() {
-//!             a.retire(completion)?.ok()?;
+//!             a.retire(completion)?.check()?;
 //!         } else {
 //!             let retired = b.retire(completion)?;
-//!             retired.ok()?;
+//!             retired.check()?;
 //!             received = retired.into_buf();
 //!         }
 //!     }

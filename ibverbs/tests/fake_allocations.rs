@@ -85,7 +85,7 @@ fn retire(pair: &mut Pair) -> usize {
             &mut pair.b
         };
         let retired = qp.retire(completion).expect("in flight");
-        retired.ok().expect("success");
+        retired.check().expect("success");
         drop(retired.into_buf());
         count += 1;
     }
@@ -154,7 +154,7 @@ fn polls_with_additional_fields_allocate_nothing() {
             };
             qp.retire(completion.into())
                 .expect("in flight")
-                .ok()
+                .check()
                 .expect("success");
         }
     });

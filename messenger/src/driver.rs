@@ -195,7 +195,7 @@ impl Driver {
             let mut has_cm_event = endpoint.with(|state| state.has_shared_channel());
             for token in tokens {
                 match token {
-                    CQ_TOKEN if self.channel.try_get()?.is_some() => polled.is_armed = false,
+                    CQ_TOKEN if self.channel.try_next()?.is_some() => polled.is_armed = false,
                     CM_TOKEN => has_cm_event = true,
                     _ => {}
                 }

@@ -361,7 +361,7 @@ impl Messenger {
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`] if no request completed in time. [`ErrorKind::Disconnected`] if the
-    /// connection ended first. A failed request is not an error here: see [`Retired::ok`].
+    /// connection ended first. A failed request is not an error here: see [`Retired::check`].
     pub fn completed(&mut self, timeout: Duration) -> Result<Retired> {
         self.shared()
             .block(Side::Requests, timeout, State::try_completed)

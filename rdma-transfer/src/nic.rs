@@ -221,7 +221,7 @@ impl Nic {
         let Some(open) = self.device() else {
             return;
         };
-        while let Ok(Some(cq)) = open.channel.try_get() {
+        while let Ok(Some(cq)) = open.channel.try_next() {
             if let Some((peer, path)) = self.path(cq) {
                 peer.poll_path(path, now);
             }
@@ -234,7 +234,7 @@ impl Nic {
             return;
         };
         loop {
-            let event = match open.events.try_get() {
+            let event = match open.events.try_next() {
                 Ok(Some(event)) => event,
                 Ok(None) => return,
                 Err(error) => return self.fail(&open, now, &Failure::from(&error)),

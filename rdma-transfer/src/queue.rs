@@ -247,7 +247,7 @@ impl Queue {
             self.silent += u32::from(std::mem::take(&mut is_first));
             for completion in completions {
                 let retired = qp.retire(completion).map_err(Error::from)?;
-                if let Err(error) = retired.ok() {
+                if let Err(error) = retired.check() {
                     if is_last {
                         continue;
                     }

@@ -460,7 +460,7 @@ fn raw_seconds(name: &str) -> ibverbs::Result<f64> {
             posted += 1;
         }
         for completion in cq.poll()? {
-            a.retire(completion)?.ok()?;
+            a.retire(completion)?.check()?;
             done += 1;
         }
     }

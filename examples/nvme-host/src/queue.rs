@@ -296,7 +296,7 @@ impl Queue {
                 let retired = self.connection.qp_mut().retire(completion);
                 let retired = retired.map_err(ibverbs::Error::from)?;
                 let lost = |error| Error::Lost(format!("queue {}: {error}", self.qid));
-                retired.ok().map_err(lost)?;
+                retired.check().map_err(lost)?;
                 let mut slot = usize::try_from(retired.tag()).expect("the tags are slots");
                 if retired.direction() == Direction::Send {
                     self.slots[slot].is_sent = true;

@@ -151,13 +151,13 @@ impl Client {
         let from = self.held.slice(REQUEST).ok_or("out of bounds")?;
         self.server
             .with_qp(|qp| qp.post_send(wr::write(from, target).tag(1)))??;
-        self.server.completed().await?.ok()?;
+        self.server.completed().await?.check()?;
 
         let source = parse(&self.exchange(&[WRITTEN]).await?)?;
         let into = self.held.slice(RESPONSE).ok_or("out of bounds")?;
         self.server
             .with_qp(|qp| qp.post_send(wr::read(into, source).tag(1)))??;
-        self.server.completed().await?.ok()?;
+        self.server.completed().await?.check()?;
         let mut response = [0; Response::LEN];
         self.memory.read(RESPONSE.start, &mut response)?;
         Response::from_bytes(&response)

@@ -146,7 +146,7 @@ fn wait(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> Result<Buf> {
     while start.elapsed() < TIMEOUT {
         if let Some(completion) = cq.poll()?.next() {
             let retired = qp.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             return Ok(retired.into_buf().ok_or("the request had no buffer")?);
         }
         std::thread::yield_now(); // the peer may need this processor

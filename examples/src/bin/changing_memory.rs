@@ -166,7 +166,7 @@ fn wait(cq: &mut CompletionQueue, connection: &mut Connection) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < TIMEOUT {
         if let Some(completion) = cq.poll()?.next() {
-            return Ok(connection.qp_mut().retire(completion)?.ok()?);
+            return Ok(connection.qp_mut().retire(completion)?.check()?);
         }
         if let Some(event) = connection.check_event()? {
             return Err(format!("{}: {}", connection.peer_addr(), event.event_type).into());

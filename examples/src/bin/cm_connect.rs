@@ -92,7 +92,7 @@ impl Resources {
         loop {
             for completion in self.cq.poll()? {
                 let retired = connection.qp_mut().retire(completion)?;
-                retired.ok()?;
+                retired.check()?;
                 if retired.direction() == direction {
                     return Ok(retired.into_buf().ok_or("the request had no buffer")?);
                 }

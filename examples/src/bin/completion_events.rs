@@ -74,7 +74,7 @@ fn receive(address: SocketAddr) -> Result<()> {
     while received < MESSAGES {
         for completion in cq.poll()? {
             let retired = connection.qp_mut().retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             received += 1;
             let message = retired.into_buf().ok_or("a receive had no buffer")?;
             println!("{}", String::from_utf8_lossy(&message));
@@ -119,7 +119,7 @@ fn send(address: SocketAddr) -> Result<()> {
         message.copy_from_slice(text.as_bytes());
         connection.qp_mut().post_send(wr::send(message))?;
         for completion in cq.poll()? {
-            connection.qp_mut().retire(completion)?.ok()?;
+            connection.qp_mut().retire(completion)?.check()?;
         }
     }
     // The receiver disconnects when it has all messages.

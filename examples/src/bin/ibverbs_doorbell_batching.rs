@@ -80,7 +80,7 @@ fn run() -> Result<()> {
                 retired.status(),
                 retired.opcode()
             );
-            retired.ok()?;
+            retired.check()?;
             pending -= 1;
             if retired.tag() == SENT {
                 println!("Send chain completed successfully.");

@@ -44,10 +44,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     while received.is_none() {
         for completion in cq.poll()? {
             if completion.queue() == a.id() {
-                a.retire(completion)?.ok()?;
+                a.retire(completion)?.check()?;
             } else {
                 let retired = b.retire(completion)?;
-                retired.ok()?;
+                retired.check()?;
                 received = retired.into_buf();
             }
         }

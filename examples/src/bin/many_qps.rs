@@ -163,7 +163,7 @@ fn handle(completion: Completion<'_>, ping_pongs: &mut HashMap<QueueId, PingPong
         .get_mut(&completion.queue())
         .ok_or("a completion named an unknown queue pair")?;
     let retired = qp.retire(completion)?;
-    retired.ok()?;
+    retired.check()?;
     let received = retired.direction() == Direction::Recv;
     let buf = retired.into_buf().ok_or("a request had no buffer")?;
     if !received {

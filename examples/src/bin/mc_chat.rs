@@ -95,7 +95,7 @@ fn chat(group: IpAddr, local: IpAddr, text: Option<&str>) -> Result<()> {
             last = Instant::now();
             completed += 1;
             let retired = qp.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             if retired.direction() == Direction::Recv {
                 // The device writes a global route header (GRH) in front of each datagram.
                 let buf = retired.into_buf().ok_or("a receive had no buffer")?;

@@ -82,7 +82,7 @@ impl Local {
     /// Waits for the completion of the only request in flight, and returns its buffer.
     fn wait_buf(&mut self) -> Result<Buf> {
         let retired = self.wait()?;
-        retired.ok()?;
+        retired.check()?;
         Ok(retired.into_buf().ok_or("the request had no buffer")?)
     }
 }
@@ -112,7 +112,7 @@ fn serve(device: &str) -> Result<()> {
     writeln!(client.get_mut(), "{ours} {memory_key} {protected_key}")?;
 
     let received = local.wait()?;
-    received.ok()?;
+    received.check()?;
     let mut bytes = vec![0; received.received_len()];
     // The peer may write at any time, so the region is never borrowed: `read` copies from it.
     memory.read(64, &mut bytes)?;

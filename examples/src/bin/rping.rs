@@ -120,7 +120,7 @@ impl Peer {
         let Some(received) = self.wait(|request| request.direction() == Direction::Recv)? else {
             return Ok(None);
         };
-        received.ok()?;
+        received.check()?;
         post_recv(self.connection.qp_mut())?;
         Ok(received.into_buf())
     }
@@ -132,7 +132,7 @@ impl Peer {
     ) -> Result<()> {
         self.connection.qp_mut().post_send(request.tag(1))?;
         let completed = self.wait(|request| request.tag() == 1)?;
-        Ok(completed.ok_or("the client disconnected")?.ok()?)
+        Ok(completed.ok_or("the client disconnected")?.check()?)
     }
 
     /// Waits until an expected request completes, or the peer disconnects.

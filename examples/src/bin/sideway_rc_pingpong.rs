@@ -162,7 +162,7 @@ fn run(args: &Args) -> Result<()> {
     while sent < args.iter || received < args.iter {
         cq.poll(|completion, timestamp| {
             let retired = qp.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             if retired.direction() == Direction::Send {
                 sent += 1;
                 is_sending = false;

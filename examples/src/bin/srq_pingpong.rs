@@ -95,7 +95,7 @@ fn run() -> Result<()> {
             // A request is retired by the object that it was posted to: a receive by the SRQ.
             if completion.queue() == srq.id() {
                 let retired = srq.retire(completion)?;
-                retired.ok()?;
+                retired.check()?;
                 let buf = retired.into_buf().ok_or("a receive had no buffer")?;
                 received += 1;
                 if buf.len() != SIZE {
@@ -108,7 +108,7 @@ fn run() -> Result<()> {
                     continue;
                 }
             } else {
-                qp.retire(completion)?.ok()?; // the buffer returns to the pool
+                qp.retire(completion)?.check()?; // the buffer returns to the pool
                 sent += 1;
             }
             if srq.recv_slots_free() > 0 {

@@ -238,7 +238,7 @@ fn wait(connection: &mut Connection, cq: &mut CompletionQueue) -> Result<Buf> {
     while Instant::now() < deadline {
         for completion in cq.poll()? {
             let retired = connection.qp_mut().retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             if retired.direction() == Direction::Recv {
                 return Ok(retired.into_buf().ok_or("a receive had no buffer")?);
             }

@@ -78,7 +78,7 @@ fn run() -> Result<()> {
         for completion in cq.poll()? {
             last = Instant::now();
             let retired = qp.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             let direction = retired.direction();
             let buf = retired.into_buf().ok_or("a request had no buffer")?;
             // The buffer of a receive becomes the next send, and the buffer of a send the next

@@ -166,7 +166,7 @@ impl Socket {
             if let Some(completion) = self.cq.poll()?.next() {
                 let source = completion.source();
                 let retired = self.qp.retire(completion)?;
-                retired.ok()?;
+                retired.check()?;
                 if retired.direction() == Direction::Send {
                     continue; // dropping `retired` returns its buffer to the pool
                 }
@@ -194,7 +194,7 @@ impl Socket {
         let start = Instant::now();
         while self.sends.available() < DATAGRAMS as usize {
             for completion in self.cq.poll()? {
-                self.qp.retire(completion)?.ok()?;
+                self.qp.retire(completion)?.check()?;
             }
             if start.elapsed() > TIMEOUT {
                 return Err("the last datagrams were not sent".into());

@@ -97,7 +97,7 @@ fn run() -> Result<()> {
         for completion in cq.poll()? {
             last = Instant::now();
             let retired = qp.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             if retired.direction() == Direction::Send {
                 sent += 1; // dropping `retired` returns its buffer to the pool
                 continue;

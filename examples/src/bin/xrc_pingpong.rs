@@ -106,13 +106,13 @@ fn run() -> Result<()> {
         }
         for completion in send_cq.poll()? {
             last = Instant::now();
-            sender.retire(completion)?.ok()?;
+            sender.retire(completion)?.check()?;
             sent += 1;
         }
         for completion in recv_cq.poll()? {
             last = Instant::now();
             let retired = srq.retire(completion)?;
-            retired.ok()?;
+            retired.check()?;
             received += 1;
             srq.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
             // The client answers every message, the server sends one less than it receives.

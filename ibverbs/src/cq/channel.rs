@@ -50,7 +50,7 @@ const DETAIL: &str = "completion channel";
 ///             break;
 ///         }
 ///         for completion in completions {
-///             qp.retire(completion)?.ok()?;
+///             qp.retire(completion)?.check()?;
 ///         }
 ///     }
 /// }
@@ -138,7 +138,7 @@ impl CompletionChannel {
     ///
     /// # References
     /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
-    pub fn try_get(&self) -> Result<Option<CqId>> {
+    pub fn try_next(&self) -> Result<Option<CqId>> {
         let mut cq = ptr::null_mut();
         let mut cq_context = ptr::null_mut();
         let events = self.lock_events();
@@ -173,7 +173,7 @@ impl CompletionChannel {
     /// # References
     /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqId>> {
-        fd::wait_readable(self.as_fd(), DETAIL, timeout, || self.try_get())
+        fd::wait_readable(self.as_fd(), DETAIL, timeout, || self.try_next())
     }
 }
 

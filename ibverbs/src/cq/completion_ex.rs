@@ -20,7 +20,7 @@ use super::poll_state::PendingEntries;
 /// let mut completions = cq.poll()?;
 /// if let Some(first) = completions.next() {
 ///     println!("first of {}: {} cycles", completions.len() + 1, first.timestamp());
-///     qp.retire(first.into())?.ok()?;
+///     qp.retire(first.into())?.check()?;
 /// }
 /// # Ok(()) }
 /// ```

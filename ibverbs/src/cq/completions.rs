@@ -17,7 +17,7 @@ use super::poll_state::PendingEntries;
 /// let completions = cq.poll()?;
 /// println!("{} completions", completions.len()); // 0 if nothing has completed
 /// for completion in completions {
-///     qp.retire(completion)?.ok()?;
+///     qp.retire(completion)?.check()?;
 /// }
 /// # Ok(()) }
 /// ```

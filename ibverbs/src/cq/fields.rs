@@ -151,7 +151,7 @@ impl<T: Field, W: Field, V: Field> CqFields<T, W, V, Disabled> {
 ///     qp: &mut QueuePair<Rc>,
 /// ) -> ibverbs::Result<()> {
 ///     for completion in cq.poll()? {
-///         qp.retire(completion.into())?.ok()?;
+///         qp.retire(completion.into())?.check()?;
 ///     }
 ///     Ok(())
 /// }

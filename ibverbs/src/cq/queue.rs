@@ -62,7 +62,7 @@ pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as 
 /// fn retire_all(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> Result<usize, Error> {
 ///     let mut retired = 0;
 ///     for completion in cq.poll()? {
-///         qp.retire(completion)?.ok()?;
+///         qp.retire(completion)?.check()?;
 ///         retired += 1;
 ///     }
 ///     Ok(retired)
@@ -220,7 +220,7 @@ impl CompletionQueue {
     /// use ibverbs::{CompletionQueue, QueuePair, Rc};
     /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
     /// if let Some(completion) = cq.poll_one()? {
-    ///     qp.retire(completion)?.ok()?;
+    ///     qp.retire(completion)?.check()?;
     /// }
     /// # Ok(()) }
     /// ```

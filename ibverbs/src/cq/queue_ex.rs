@@ -43,7 +43,7 @@ use crate::raw::AsRaw;
 ///         "completed at {} of the device's clock",
 ///         completion.timestamp()
 ///     );
-///     qp.retire(completion.into())?.ok()?;
+///     qp.retire(completion.into())?.check()?;
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```

@@ -13,7 +13,7 @@ c_value! {
     /// match retired.status() {
     ///     WcStatus::SUCCESS => {}
     ///     WcStatus::WR_FLUSH_ERR => println!("the queue pair was already in error"),
-    ///     _ => retired.ok()?, // an error with the status and a remedy
+    ///     _ => retired.check()?, // an error with the status and a remedy
     /// }
     /// # Ok(()) }
     /// ```

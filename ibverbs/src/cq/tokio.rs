@@ -34,7 +34,7 @@ const CALL: &str = "epoll_ctl";
 /// let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
 /// // connect and post requests, then:
 /// for completion in cq.completions().await? {
-///     qp.retire(completion)?.ok()?;
+///     qp.retire(completion)?.check()?;
 /// }
 /// # Ok(()) }
 /// ```
@@ -115,7 +115,7 @@ impl AsyncCompletionQueue {
                 .readable()
                 .await
                 .map_err(|error| failed(&error))?;
-            match ready.get_inner().0.try_get()? {
+            match ready.get_inner().0.try_next()? {
                 Some(_) => self.armed = false,
                 None => ready.clear_ready(),
             }

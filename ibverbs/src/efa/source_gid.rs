@@ -34,7 +34,7 @@ use crate::identity::Direction;
 ///         let address = pd.create_ah(&AhAttr::for_gid(1, 0, gid))?;
 ///         let sender = Destination { address: qp.hold_address(&address)?, qpn, qkey: QKEY };
 ///     }
-///     qp.retire(completion.into())?.ok()?;
+///     qp.retire(completion.into())?.check()?;
 /// }
 /// # Ok(()) }
 /// ```

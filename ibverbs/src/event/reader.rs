@@ -80,7 +80,7 @@ impl AsyncEvents {
     ///
     /// # References
     /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
-    pub fn try_get(&self) -> Result<Option<AsyncEvent>> {
+    pub fn try_next(&self) -> Result<Option<AsyncEvent>> {
         let mut raw = ibv_async_event::default();
         let returned = if self.context.avoids(Avoided::EVENTS) {
             read_event(self.as_fd(), &mut raw)
@@ -120,7 +120,7 @@ impl AsyncEvents {
     /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
         fd::wait_readable(self.as_fd(), "asynchronous events", timeout, || {
-            self.try_get()
+            self.try_next()
         })
     }
 }

@@ -19,7 +19,7 @@ c_value! {
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::event::EventType;
     /// let events = context.async_events()?;
-    /// while let Some(event) = events.try_get()? {
+    /// while let Some(event) = events.try_next()? {
     ///     if event.event_type == EventType::GID_CHANGE {
     ///         println!("the port now has {} GIDs", context.gids(1)?.len());
     ///     }

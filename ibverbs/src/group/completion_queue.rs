@@ -17,7 +17,7 @@ use crate::pd::ParentDomain;
 /// use ibverbs::{QueuePair, Rc};
 /// # fn f(cq: &mut GroupCompletionQueue, qp: &mut QueuePair<Grouped<Rc>>) -> ibverbs::Result<()> {
 /// for completion in cq.poll()? {
-///     qp.retire(completion)?.ok()?;
+///     qp.retire(completion)?.check()?;
 /// }
 /// # Ok(()) }
 /// ```

@@ -27,7 +27,7 @@ use crate::mw::Bound;
 ///     if retired.direction() == Direction::Send {
 ///         return Ok(None);
 ///     }
-///     retired.ok()?;
+///     retired.check()?;
 ///     println!("request {}: {} bytes", retired.tag(), retired.received_len());
 ///     Ok(retired.into_buf())
 /// }
@@ -135,7 +135,7 @@ impl Retired {
     /// [`ErrorKind::Completion`] with the status and its usual cause.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub fn ok(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.is_success() {
             Ok(())
         } else {
@@ -219,7 +219,7 @@ impl fmt::Debug for Retired {
 /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
 /// for completion in cq.poll()? {
 ///     match qp.retire(completion) {
-///         Ok(retired) => retired.ok()?,
+///         Ok(retired) => retired.check()?,
 ///         Err(ForeignCompletion { queue }) => println!("skipped a completion of {queue:?}"),
 ///     }
 /// }

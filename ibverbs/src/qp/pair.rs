@@ -58,7 +58,7 @@ use crate::wr::{Owner, SendScratch};
 /// loop {
 ///     for completion in cq.poll()? {
 ///         if completion.queue() == a.id() {
-///             a.retire(completion)?.ok()?;
+///             a.retire(completion)?.check()?;
 ///         } else {
 ///             let received = b.retire(completion)?;
 ///             received.ok()?;

@@ -24,7 +24,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
     /// for completion in cq.poll()? {
     ///     let retired = qp.retire(completion)?;
-    ///     retired.ok()?;
+    ///     retired.check()?;
     ///     if let Some(buf) = retired.into_buf() {
     ///         println!("{} bytes", buf.len());
     ///     }
@@ -56,8 +56,8 @@ impl<T: SendTransport> QueuePair<T> {
     /// # fn f(cq: &mut CompletionQueue, a: &mut Qp, b: &mut Qp) -> ibverbs::Result<()> {
     /// for completion in cq.poll()? {
     ///     match a.try_retire(completion) {
-    ///         Ok(retired) => retired.ok()?,
-    ///         Err(completion) => b.retire(completion)?.ok()?,
+    ///         Ok(retired) => retired.check()?,
+    ///         Err(completion) => b.retire(completion)?.check()?,
     ///     }
     /// }
     /// # Ok(()) }

@@ -70,7 +70,7 @@ fn queue_with_timestamps_works() {
             for completion in cq.poll().expect("poll") {
                 qp.retire(completion.into())
                     .expect("in flight")
-                    .ok()
+                    .check()
                     .expect("success");
                 retired += 1;
             }
@@ -85,7 +85,7 @@ fn queue_with_timestamps_works() {
                 assert!(completion.timestamp() >= last, "the clock runs forwards");
                 last = completion.timestamp();
                 let retired = qp.retire(completion.into()).expect("in flight");
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 let Some(buf) = retired.into_buf() else {
                     sent += 1;
                     continue;
@@ -131,7 +131,7 @@ fn resize_keeps_entries_or_is_unsupported() {
         );
         pair.retire(16)
             .iter()
-            .for_each(|one| one.ok().expect("success"));
+            .for_each(|one| one.check().expect("success"));
         let error = pair.cq.resize(u32::MAX).expect_err("too deep");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(pair.cq.depth() >= 4000, "a failed resize changes nothing");
@@ -212,7 +212,7 @@ fn channel_event_identifies_one_of_many_queues() {
             for completion in cq.poll().expect("poll") {
                 qp.retire(completion)
                     .expect("in flight")
-                    .ok()
+                    .check()
                     .expect("success");
             }
         }

@@ -54,7 +54,7 @@ impl Datagram {
             for completion in self.cq.poll().expect("poll") {
                 let source = completion.source();
                 let retired = self.qp.retire(completion).expect("in flight");
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 if retired.direction() == Direction::Recv {
                     assert_eq!(retired.imm_data(), Some(9));
                     return (
@@ -191,7 +191,7 @@ fn multicast_send_completes_and_member_can_be_destroyed() {
                 for completion in a.cq.poll().expect("poll") {
                     a.qp.retire(completion)
                         .expect("in flight")
-                        .ok()
+                        .check()
                         .expect("sent");
                     sent = true;
                 }
@@ -275,7 +275,7 @@ fn polls_continue_after_a_queue_pair_was_destroyed() {
                 assert!(Instant::now() < deadline, "{received} of {COUNT} arrived");
                 for completion in cq.poll().expect("poll") {
                     if let Ok(retired) = b.retire(completion) {
-                        retired.ok().expect("success");
+                        retired.check().expect("success");
                         received += 1;
                     }
                 }

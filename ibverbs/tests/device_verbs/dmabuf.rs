@@ -83,14 +83,14 @@ fn move_data(pair: &mut Pair, source: &Exported, target: &Exported) {
     pair.a
         .post_send(wr::write(slot(page - 2), place))
         .expect("write");
-    pair.retire(1)[0].ok().expect("written");
+    pair.retire(1)[0].check().expect("written");
     assert_eq!(&target.read(7), b"write");
 
     source.write(b"-send", 0);
     let slice = received.slice(100..105).expect("in range");
     pair.b.post_recv(wr::recv(slice)).expect("receive");
     pair.a.post_send(wr::send(slot(0))).expect("send");
-    assert!(pair.retire(2).iter().all(|retired| retired.ok().is_ok()));
+    assert!(pair.retire(2).iter().all(|retired| retired.check().is_ok()));
     assert_eq!(&target.read(100), b"-send");
 
     target.write(b"-read", 2 * PAGE + 1);
@@ -98,7 +98,7 @@ fn move_data(pair: &mut Pair, source: &Exported, target: &Exported) {
         .slice(2 * PAGE + 1..2 * PAGE + 1 + 5)
         .expect("in range");
     pair.a.post_send(wr::read(slot(50), place)).expect("read");
-    pair.retire(1)[0].ok().expect("read");
+    pair.retire(1)[0].check().expect("read");
     assert_eq!(&source.read(50), b"-read");
 }
 
@@ -160,7 +160,7 @@ fn region_outlives_the_files_of_its_dma_buf() {
         pair.a
             .post_send(wr::write(wr::Inline(b"hello"), target))
             .expect("write");
-        pair.retire(1)[0].ok().expect("written");
+        pair.retire(1)[0].check().expect("written");
         let buffer = pair.pd.buf(5).expect("buffer");
         pair.a.post_send(wr::read(buffer, target)).expect("read");
         let read = pair.retire(1).remove(0).into_buf().expect("a buffer");

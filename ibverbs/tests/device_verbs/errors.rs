@@ -89,7 +89,7 @@ fn post_and_retire(pair: &mut Pair, verb: Verb, remote: RemoteMemory) -> Retired
 fn check_failure(pair: &mut Pair, verb: Verb, failed: Retired, status: WcStatus) {
     assert_eq!(failed.status(), status, "{verb:?}");
     assert_ne!(status, WcStatus::SUCCESS, "{verb:?}");
-    let error = failed.ok().expect_err("failed");
+    let error = failed.check().expect_err("failed");
     assert!(
         error.to_string().contains(status.name().expect("known")),
         "{error}"

@@ -198,7 +198,7 @@ fn wait_times_out_and_each_event_goes_to_one_handle() {
         let started = Instant::now();
         assert_eq!(one.wait(Some(SHORT)).expect("wait"), None);
         assert!(started.elapsed() >= SHORT);
-        assert_eq!(two.try_get().expect("try"), None);
+        assert_eq!(two.try_next().expect("try"), None);
         assert!(!readable(&one));
         let overflowed = [overflow_cq(&context), overflow_cq(&context)];
         let deadline = Instant::now() + LONG;
@@ -221,7 +221,7 @@ fn wait_times_out_and_each_event_goes_to_one_handle() {
             "{received:?}"
         );
         assert_eq!(
-            (one.try_get().expect("try"), two.try_get().expect("try")),
+            (one.try_next().expect("try"), two.try_next().expect("try")),
             (None, None)
         );
         let other = context
@@ -231,7 +231,7 @@ fn wait_times_out_and_each_event_goes_to_one_handle() {
             .async_events()
             .expect("events");
         assert_eq!(
-            other.try_get().expect("try"),
+            other.try_next().expect("try"),
             None,
             "events of a queue go only to its own context"
         );

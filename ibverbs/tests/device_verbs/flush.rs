@@ -110,7 +110,7 @@ fn atomic_write_is_never_seen_in_part() {
                 let word = if round % 2 == 0 { u64::MAX } else { 0 };
                 let request = wr::atomic_write(region.remote(), word.to_ne_bytes());
                 pair.a.post_send(request).expect("atomic write");
-                pair.retire(1).remove(0).ok().expect("success");
+                pair.retire(1).remove(0).check().expect("success");
             }
             done.store(true, Ordering::Relaxed);
             let changes = reader.join().expect("the reader saw whole words");
@@ -140,7 +140,7 @@ fn atomic_write_needs_an_aligned_writable_word() {
         assert!(matches!(rejected.error(), PostError::BeyondRemote { .. }));
         // Nothing was posted, and the queue pair works.
         post(&mut pair, word(8, 8)).expect("posted");
-        pair.retire(1).remove(0).ok().expect("success");
+        pair.retire(1).remove(0).check().expect("success");
         assert_eq!(
             region.load(8, Ordering::Relaxed).expect("aligned"),
             0x0101_0101_0101_0101
@@ -226,7 +226,7 @@ fn flush_completes_after_the_writes_before_it() {
                 Ok(())
             })
             .expect("batch");
-        pair.retire(1).remove(0).ok().expect("success");
+        pair.retire(1).remove(0).check().expect("success");
         assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
     }
 }

@@ -62,7 +62,7 @@ fn exchange(pd: &ProtectionDomain) {
         }
         let mut received = 0;
         for retired in retire(&mut cq, &mut qps, 6) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             if retired.direction() == Direction::Recv {
                 let bytes = retired.into_buf().expect("a buffer");
                 assert_eq!(bytes[..], number.to_le_bytes());
@@ -157,7 +157,7 @@ fn datagrams(context: &Context, pd: &ProtectionDomain, group: &ThreadGroup) {
         assert!(Instant::now() < deadline, "nothing arrived");
         for completion in cq.poll().expect("poll") {
             let retired = qp.retire(completion).expect("in flight");
-            retired.ok().expect("success");
+            retired.check().expect("success");
             if retired.direction() == Direction::Recv {
                 got = retired.into_buf();
             }

@@ -33,7 +33,7 @@ fn list_is_gathered_and_scattered_in_order() {
                 .expect("receive in a batch");
             pair.a.post_send(wr::send(list)).expect("send");
             for retired in pair.retire(2) {
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 if retired.direction() == Direction::Recv {
                     let bufs = retired.into_list().expect("posted with a list").into_bufs();
                     let parts: Vec<&[u8]> = bufs.iter().map(|buf| &buf[..]).collect();
@@ -91,7 +91,7 @@ fn held_list_is_sent_repeatedly() {
                 pair.a.post_send(wr::send(list)).expect("send");
             }
             let received = pair.retire(6).into_iter().filter_map(|one| {
-                one.ok().expect("success");
+                one.check().expect("success");
                 (one.direction() == Direction::Recv)
                     .then(|| one.into_buf().expect("posted with a buffer").to_vec())
             });

@@ -42,7 +42,7 @@ fn no_completion_is_lost_between_polls() {
                     };
                     qp.retire(completion)
                         .expect("in flight")
-                        .ok()
+                        .check()
                         .expect("success");
                     seen += 1;
                 }
@@ -65,7 +65,7 @@ fn message_arrives_and_both_buffers_return() {
                 .expect("receive");
             pair.a.post_send(wr::send(message).tag(2)).expect("send");
             for retired in pair.retire(2) {
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 let (tag, buf) = (
                     retired.tag(),
                     retired.into_buf().expect("posted with a buffer"),
@@ -181,7 +181,7 @@ fn batches_post_together_or_abort() {
                 })
                 .expect("sends");
             for retired in pair.retire(12) {
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 if retired.direction() == ibverbs::Direction::Recv {
                     let index = u8::try_from(retired.tag() / 2).expect("small");
                     let length = if retired.tag() % 2 == 0 { 100 } else { 10 };
@@ -249,7 +249,7 @@ fn too_long_message_fails_and_returns_both_buffers() {
             for retired in pair.retire(2) {
                 assert!(!retired.is_success(), "{retired:?}");
                 assert_eq!(
-                    retired.ok().expect_err("failed").kind(),
+                    retired.check().expect_err("failed").kind(),
                     ErrorKind::Completion
                 );
                 assert!(

@@ -158,7 +158,7 @@ fn memory_of_the_provider_carries_data_in_every_class() {
         pair.b.post_recv(wr::recv(into)).expect("receive");
         pair.a.post_send(wr::send(message)).expect("send");
         for retired in pair.retire(2) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             let buf = retired.into_buf().expect("a buffer");
             assert_eq!(&buf[..], b"hello");
         }
@@ -168,7 +168,7 @@ fn memory_of_the_provider_carries_data_in_every_class() {
         source.copy_from_slice(b"far");
         let there = region.remote().slice(97..100).expect("inside");
         pair.a.post_send(wr::write(source, there)).expect("write");
-        pair.retire(1).remove(0).ok().expect("success");
+        pair.retire(1).remove(0).check().expect("success");
         pair.a
             .post_send(wr::read(pool.take().expect("buffer"), there))
             .expect("read");
@@ -262,7 +262,7 @@ fn dma_handles_are_hints_of_regions_that_keep_them_alive() {
                 buf.copy_from_slice(b"hinted!!");
                 let there = region.remote().slice(16..24).expect("inside");
                 pair.a.post_send(wr::write(buf, there)).expect("write");
-                pair.retire(1).remove(0).ok().expect("success");
+                pair.retire(1).remove(0).check().expect("success");
                 let mut bytes = [0; 8];
                 region.read(16, &mut bytes).expect("inside");
                 assert_eq!(&bytes, b"hinted!!");

@@ -20,7 +20,7 @@ fn write_and_read_round_trip() {
             let mut hello = pair.pd.buf(5).expect("buffer");
             hello.copy_from_slice(b"hello");
             pair.a.post_send(wr::write(hello, target)).expect("write");
-            pair.retire(1)[0].ok().expect("written");
+            pair.retire(1)[0].check().expect("written");
             let mut seen = [0; 5];
             region.read(100, &mut seen).expect("in range");
             assert_eq!(&seen, b"hello");
@@ -28,7 +28,7 @@ fn write_and_read_round_trip() {
                 .post_send(wr::read(pair.pd.buf(64).expect("buffer"), target))
                 .expect("read");
             let read = pair.retire(1).remove(0);
-            read.ok().expect("read");
+            read.check().expect("read");
             assert_eq!(
                 &read.into_buf().expect("posted with a buffer")[..],
                 b"hello",
@@ -77,7 +77,7 @@ fn atomics_return_the_previous_value() {
                 .post_send(wr::fetch_add(pair.pd.buf(8).expect("buffer"), number, 2))
                 .expect("add");
             let before = pair.retire(1).remove(0);
-            before.ok().expect("added");
+            before.check().expect("added");
             assert_eq!(
                 before.into_buf().expect("posted with a buffer")[..],
                 40_u64.to_ne_bytes()
@@ -91,7 +91,7 @@ fn atomics_return_the_previous_value() {
             pair.a
                 .post_send(wr::compare_swap(held, number, 42, 7))
                 .expect("swap");
-            pair.retire(1)[0].ok().expect("swapped");
+            pair.retire(1)[0].check().expect("swapped");
             assert_eq!(region.load(8, Ordering::Acquire).expect("aligned"), 7);
             assert_eq!(
                 region.load(0, Ordering::Acquire).expect("aligned"),
@@ -182,7 +182,7 @@ fn unreliable_connection_sends_and_writes() {
                 .post_send(wr::send(wr::Inline(b"over UC")))
                 .expect("send");
             for retired in pair.retire(2) {
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 if let Some(buf) = retired.into_buf() {
                     assert_eq!(&buf[..], b"over UC");
                 }

@@ -103,7 +103,7 @@ fn frozen_memory_is_read_only_for_peers() {
                         .post_send(wr::read(pair.pd.buf(100).expect("buffer"), remote))
                         .expect("read");
                     let read = pair.retire(1).remove(0);
-                    read.ok().expect("read");
+                    read.check().expect("read");
                     assert_eq!(
                         read.into_buf().expect("posted with a buffer")[..],
                         frozen[..]
@@ -117,7 +117,7 @@ fn frozen_memory_is_read_only_for_peers() {
                         .expect("frozen memory can be sent");
                     pair.retire(2)
                         .iter()
-                        .for_each(|one| one.ok().expect("success"));
+                        .for_each(|one| one.check().expect("success"));
                 }
                 assert!(frozen.iter().all(|&byte| byte == 9));
                 assert!(frozen.try_thaw().is_err(), "peers can read it");
@@ -152,7 +152,7 @@ fn slices_are_addressed_and_bounds_checked() {
                 region.remote().slice(0..57).expect("in range"),
             ))
             .expect("write");
-        pair.retire(1)[0].ok().expect("written");
+        pair.retire(1)[0].check().expect("written");
         let mut bytes = [0; 58];
         region.read(0, &mut bytes).expect("in range");
         assert!(bytes[..57].iter().all(|&byte| byte == 5) && bytes[57] == 8);
@@ -197,7 +197,7 @@ fn device_memory_is_used_by_requests_and_peers() {
         pair.b.post_send(wr::send(text)).expect("send");
         let mut received = Vec::new();
         for retired in pair.retire(2) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             received.extend(retired.into_buf());
         }
         assert_eq!(received[0][..], *b"from the device!");
@@ -205,12 +205,12 @@ fn device_memory_is_used_by_requests_and_peers() {
         let there = remote.slice(8..16).expect("in range");
         let write = wr::write(wr::Inline(b"a peer's"), there);
         pair.a.post_send(write).expect("write");
-        pair.retire(1)[0].ok().expect("written");
+        pair.retire(1)[0].check().expect("written");
         let buf = pair.pd.buf(16).expect("buffer");
         let there = remote.slice(0..16).expect("in range");
         pair.a.post_send(wr::read(buf, there)).expect("read");
         let read = pair.retire(1).remove(0);
-        read.ok().expect("read");
+        read.check().expect("read");
         assert_eq!(read.into_buf().expect("buffer")[..], *b"from thea peer's");
         let rest = held.slice(16..20).expect("in range");
         pair.b.post_recv(wr::recv(rest)).expect("receive");
@@ -271,7 +271,7 @@ fn zero_based_region_is_addressed_from_0() {
         pair.a.post_send(wr::write(held, target)).expect("write");
         pair.retire(2)
             .iter()
-            .for_each(|one| one.ok().expect("written"));
+            .for_each(|one| one.check().expect("written"));
         let mut bytes = [0; 4];
         region.read(5000, &mut bytes).expect("in range");
         assert_eq!(&bytes, b"base");
@@ -284,7 +284,7 @@ fn zero_based_region_is_addressed_from_0() {
         pair.a.post_send(wr::send(message)).expect("send");
         pair.retire(2)
             .iter()
-            .for_each(|one| one.ok().expect("received"));
+            .for_each(|one| one.check().expect("received"));
         region.read(100, &mut bytes).expect("in range");
         assert_eq!(&bytes, b"sent");
     }

@@ -22,7 +22,7 @@ const READ_LEN: usize = 16 << 20;
 /// expects success.
 fn retire_on(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) + '_ {
     |item| match item {
-        Ok(retired) => retired.ok().expect("success"),
+        Ok(retired) => retired.check().expect("success"),
         Err(completion) => drop(peer.retire(completion).expect("posted on the peer")),
     }
 }
@@ -52,7 +52,7 @@ fn borrowed_memory_is_sent_and_received() {
                 assert_eq!(scope.lent_in_flight(), 2);
                 let mut replied = None;
                 scope.wait(&mut cq, LONG, |item| match item {
-                    Ok(retired) => retired.ok().expect("success"),
+                    Ok(retired) => retired.check().expect("success"),
                     Err(completion) => {
                         let retired = b.retire(completion).expect("posted on the peer");
                         if retired.tag() == 9 {

@@ -102,12 +102,12 @@ fn messages_arrive_once_and_intact_in_any_order() {
                 posted += 8;
             }
             a.retire(|retired, _| {
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 sent += 1;
             });
             let from = a.qp.qp_num();
             b.retire(|retired, source| {
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 assert_eq!(source, from);
                 let number = retired.imm_data().expect("immediate data");
                 overtaken |= received.len() != number as usize;
@@ -157,7 +157,7 @@ fn reads_return_each_its_bytes_in_any_order() {
                 posted += 4;
             }
             a.retire(|retired, _| {
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 let number = u32::try_from(retired.tag()).expect("a number");
                 overtaken |= number != done;
                 done += 1;
@@ -302,7 +302,7 @@ impl Network<'_> {
         let node = &mut self.peers[at].node;
         node.retire(|one, source| retired.push((one, source)));
         for (one, source) in retired {
-            one.ok().expect("success");
+            one.check().expect("success");
             if one.direction() == Direction::Recv {
                 let number = one.imm_data().expect("immediate data");
                 let message = self.messages.remove(&number);
@@ -529,7 +529,7 @@ fn a_number_with_old_completions_is_not_used_again() {
             let mut done = 0;
             until("the message was sent", || {
                 peer.retire(|retired, _| {
-                    retired.ok().expect("success");
+                    retired.check().expect("success");
                     done += 1;
                 });
                 done == 1

@@ -68,7 +68,7 @@ fn srq_completions_identify_the_queue_pair() {
                     sender
                         .retire(completion)
                         .expect("in flight")
-                        .ok()
+                        .check()
                         .expect("sent");
                 }
             }
@@ -241,7 +241,7 @@ fn destroyed_queue_pairs_are_named_in_late_completions() {
             while sent == 0 {
                 assert!(Instant::now() < deadline, "round {round}");
                 for completion in sends.poll().expect("poll") {
-                    sender.retire(completion).expect("own").ok().expect("sent");
+                    sender.retire(completion).expect("own").check().expect("sent");
                     sent += 1;
                 }
             }

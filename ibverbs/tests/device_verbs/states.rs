@@ -130,7 +130,7 @@ fn only_idle_queue_pair_can_be_reset_and_reconnected() {
                 .expect("send");
             pair.retire(2)
                 .iter()
-                .for_each(|one| one.ok().expect("success"));
+                .for_each(|one| one.check().expect("success"));
             let entry = context
                 .select_gid(1, &GidQuery::default())
                 .expect("GID")
@@ -155,7 +155,7 @@ fn only_idle_queue_pair_can_be_reset_and_reconnected() {
                 .expect("send");
             pair.retire(2)
                 .iter()
-                .for_each(|one| one.ok().expect("success"));
+                .for_each(|one| one.check().expect("success"));
         }
     }
 }

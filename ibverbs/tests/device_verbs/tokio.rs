@@ -43,7 +43,7 @@ async fn retire(cq: &mut AsyncCompletionQueue, qp: &mut QueuePair<Rc>, count: us
         for completion in completions {
             qp.retire(completion)
                 .expect("in flight")
-                .ok()
+                .check()
                 .expect("success");
             retired += 1;
         }

@@ -25,24 +25,24 @@ fn an_armed_queue_reports_once() {
         let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
         connect(&mut a, &mut b);
-        assert_eq!(channel.try_get().expect("poll the channel"), None);
+        assert_eq!(channel.try_next().expect("poll the channel"), None);
         for _ in 0..4 {
             b.post_recv(wr::recv(wr::Empty)).expect("receive");
         }
         a.post_send(wr::send(wr::Empty)).expect("send");
-        assert_eq!(channel.try_get().expect("poll the channel"), None);
+        assert_eq!(channel.try_next().expect("poll the channel"), None);
         cq.arm(false).expect("arm");
         a.post_send(wr::send(wr::Empty)).expect("send");
         a.post_send(wr::send(wr::Empty)).expect("send");
-        assert_eq!(channel.try_get().expect("poll the channel"), Some(cq.id()));
-        assert_eq!(channel.try_get().expect("poll the channel"), None);
+        assert_eq!(channel.try_next().expect("poll the channel"), Some(cq.id()));
+        assert_eq!(channel.try_next().expect("poll the channel"), None);
         cq.arm(true).expect("arm");
         a.post_send(wr::send(wr::Empty)).expect("unsolicited send");
-        assert_eq!(channel.try_get().expect("poll the channel"), None);
+        assert_eq!(channel.try_next().expect("poll the channel"), None);
         b.post_recv(wr::recv(wr::Empty)).expect("receive");
         a.post_send(wr::send(wr::Empty).solicited(true))
             .expect("send");
-        assert_eq!(channel.try_get().expect("poll the channel"), Some(cq.id()));
+        assert_eq!(channel.try_next().expect("poll the channel"), Some(cq.id()));
         b.to_error().expect("ERR state");
         a.to_error().expect("ERR state");
         fake.fail_next(Verb::ReqNotifyCq, libc::EIO);
@@ -99,7 +99,7 @@ fn a_queue_is_destroyed_while_another_thread_reads_its_event() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                channel.try_get().expect("read");
+                channel.try_next().expect("read");
             }
         });
         for _ in 0..10_000 {

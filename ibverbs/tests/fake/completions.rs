@@ -46,7 +46,7 @@ fn one_completion_is_polled_at_a_time() {
                 &mut pair.b
             };
             let request = qp.retire(completion).expect("in flight");
-            request.ok().expect("success");
+            request.check().expect("success");
             retired += 1;
             if retired == 1 {
                 pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");

@@ -85,7 +85,7 @@ impl Setup {
                 &mut self.b
             };
             let retired = qp.retire(completion).expect("in flight");
-            retired.ok().expect("success");
+            retired.check().expect("success");
             if retired.direction() == Direction::Recv {
                 all.push((source, retired));
             }

@@ -103,7 +103,7 @@ fn requests_and_peers_use_a_dma_buf() {
         let write = wr::write(wr::Inline(b"BYTES"), remote.slice(0..5).expect("in range"));
         pair.b.post_send(write).expect("write");
         let (_, written) = pair.retire();
-        written[0].ok().expect("written");
+        written[0].check().expect("written");
         pair.b.post_recv(wr::recv(held)).expect_err("of the other");
         let held = pair.b.hold(&region).expect("hold");
         let end = held.slice(5..16).expect("in range");
@@ -111,7 +111,7 @@ fn requests_and_peers_use_a_dma_buf() {
         let send = wr::send(wr::Inline(b" RECEIVED"));
         pair.a.post_send(send).expect("send");
         let (_, received) = pair.retire();
-        received[0].ok().expect("received");
+        received[0].check().expect("received");
         let mut seen = String::new();
         file.rewind().expect("rewind");
         file.read_to_string(&mut seen).expect("read");

@@ -57,7 +57,7 @@ fn a_queue_pair_of_a_thread_domain_works_on_any_thread() {
             };
             qp.retire(completion)
                 .expect("in flight")
-                .ok()
+                .check()
                 .expect("success");
         }
         drop((pd, cq, pool, context));
@@ -219,7 +219,7 @@ fn queues_of_a_group_share_its_domain_and_keep_it() {
                 let mut senders = pairs.iter_mut().map(|(a, _)| a);
                 let sender = senders.find(|a| a.id() == completion.queue());
                 let retired = sender.expect("a sender").retire(completion);
-                retired.expect("in flight").ok().expect("success");
+                retired.expect("in flight").check().expect("success");
                 sent += 1;
             }
         }

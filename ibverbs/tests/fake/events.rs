@@ -14,7 +14,7 @@ use ibverbs::{
 
 /// Reads all pending events.
 fn read_all(events: &AsyncEvents) -> Vec<(EventType, EventSource)> {
-    std::iter::from_fn(|| events.try_get().expect("try"))
+    std::iter::from_fn(|| events.try_next().expect("try"))
         .map(|event| (event.event_type, event.source))
         .collect()
 }
@@ -100,13 +100,13 @@ fn destroying_a_queue_discards_its_unread_events() {
             qp_num: a.qp_num(),
         };
         drop((b, srq));
-        let first = events.try_get().expect("try").expect("an event");
+        let first = events.try_next().expect("try").expect("an event");
         assert_eq!(
             (first.event_type, first.source),
             (EventType::CQ_ERR, EventSource::CompletionQueue(cq.id()))
         );
         assert_eq!(
-            events.try_get().expect("try").expect("an event").source,
+            events.try_next().expect("try").expect("an event").source,
             source_a
         );
         drop((a, cq));
@@ -131,7 +131,7 @@ fn an_event_outlives_its_queue() {
         let pair = Pair::new(profile);
         let events = pair.context.async_events().expect("events");
         pair.fake.raise(EventType::QP_REQ_ERR.0);
-        let first = events.try_get().expect("try").expect("an event");
+        let first = events.try_next().expect("try").expect("an event");
         let expected = EventSource::QueuePair {
             queue: pair.a.id(),
             qp_num: pair.a.qp_num(),
@@ -153,7 +153,7 @@ fn queues_are_destroyed_while_threads_read_their_events() {
             scope.spawn(|| {
                 let events = context.async_events().expect("events");
                 while !done.load(Ordering::Acquire) {
-                    if let Some(event) = events.try_get().expect("try") {
+                    if let Some(event) = events.try_next().expect("try") {
                         assert_eq!(
                             event.to_string().split(':').next(),
                             Some(event.event_type.name().expect("known"))
@@ -194,7 +194,7 @@ fn an_event_goes_to_one_reader_of_its_context() {
     fake.raise(EventType::CQ_ERR.0);
     fake.raise(EventType::PORT_ERR.0);
     assert_eq!(
-        one.try_get().expect("try").expect("an event").event_type,
+        one.try_next().expect("try").expect("an event").event_type,
         EventType::CQ_ERR
     );
     assert_eq!(
@@ -207,13 +207,13 @@ fn an_event_goes_to_one_reader_of_its_context() {
         [(EventType::PORT_ERR, EventSource::Port(1))]
     );
     fake.fail_next(Verb::GetAsyncEvent, libc::EIO);
-    let error = one.try_get().expect_err("EIO");
+    let error = one.try_next().expect_err("EIO");
     assert_eq!(
         (error.call(), error.errno().map(|errno| errno.0)),
         ("ibv_get_async_event", Some(libc::EIO))
     );
     fake.fail_next(Verb::GetAsyncEvent, libc::EINTR);
-    assert_eq!(one.try_get().expect("EINTR is not an error"), None);
+    assert_eq!(one.try_next().expect("EINTR is not an error"), None);
     drop((cq, one, two, other_events, context, other));
     fake.assert_clean();
 }
@@ -266,7 +266,7 @@ fn srq_limit_and_last_wqe_events_are_reported_once() {
                 pair.a
                     .retire(completion)
                     .expect("in flight")
-                    .ok()
+                    .check()
                     .expect("sent");
             }
         }

@@ -165,7 +165,7 @@ fn lost_completions_leave_requests_in_flight() {
         for completion in pair.cq.poll().expect("poll") {
             peer.retire(completion)
                 .expect("in flight")
-                .ok()
+                .check()
                 .expect("success");
         }
         let mut cq = cq;

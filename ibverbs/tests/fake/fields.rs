@@ -49,7 +49,7 @@ fn completions_have_the_enabled_fields() {
             );
             assert_eq!(completion.queue(), b.id());
             let retired = b.retire(completion.into()).expect("in flight");
-            retired.ok().expect("success");
+            retired.check().expect("success");
             assert_eq!(
                 retired.into_buf().expect("posted with a buffer").len() as u64,
                 length
@@ -62,7 +62,7 @@ fn completions_have_the_enabled_fields() {
             assert!(completion.timestamp() >= 1_000);
             a.retire(Completion::from(completion))
                 .expect("in flight")
-                .ok()
+                .check()
                 .expect("success");
         }
     }
@@ -195,7 +195,7 @@ fn a_datagram_with_fields_has_its_source() {
             sources.push(completion.source());
         }
         let retired = qp.retire(completion.into()).expect("in flight");
-        retired.ok().expect("success");
+        retired.check().expect("success");
     }
     assert_eq!(sources.len(), 1);
     assert!(sources[0].has_grh);

@@ -223,7 +223,7 @@ pub(crate) fn order_of_six(mut index: usize) -> Vec<usize> {
 
 /// Returns the bytes of a successful request's buffer.
 pub(crate) fn buf_bytes(retired: Retired) -> Vec<u8> {
-    retired.ok().expect("success");
+    retired.check().expect("success");
     retired.into_buf().expect("posted with a buffer").to_vec()
 }
 

@@ -62,7 +62,7 @@ fn peers_address_zero_based_memory_from_0() {
             let write = wr::write(pair.buf(text), target);
             pair.a.post_send(write).expect("write");
             let (written, _) = pair.retire();
-            written[0].ok().expect("written");
+            written[0].check().expect("written");
             let mut seen = [0; 4];
             region.read(8, &mut seen).expect("in range");
             assert_eq!(&seen, text);
@@ -394,7 +394,7 @@ fn a_region_is_accessible_by_its_new_rights_and_keys() {
         let write = wr::write(wr::Inline(b"new rights"), remote);
         pair.a.post_send(write).expect("write");
         let (written, _) = pair.retire();
-        written[0].ok().expect("success");
+        written[0].check().expect("success");
         let kept = region.try_into_buf().expect_err("queue pairs exist");
         let region = kept.into_region();
         pair.fake.fail_next(Verb::ReregMr, libc::EIO);

@@ -91,7 +91,7 @@ fn completions_from_before_a_resize_match_nothing() {
         pair.a
             .retire(second)
             .expect("in flight")
-            .ok()
+            .check()
             .expect("success"); // This also retires the first request.
         pair.a
             .modify(&QpChange::new().max_send_wr(31))

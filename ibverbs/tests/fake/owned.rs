@@ -117,7 +117,7 @@ fn a_message_is_received_into_a_vector() {
             .post_send(wr::send(wr::Inline(b"message")))
             .expect("send");
         let received = pair.retire().1.remove(0);
-        received.ok().expect("received");
+        received.check().expect("received");
         let buf = received.into_buf().expect("posted with a buffer");
         pair.fake.fail_next(Verb::DeregMr, 16);
         let buf = buf.try_into_vec().expect_err("still registered");

@@ -397,7 +397,7 @@ fn a_message_longer_than_the_receive_fails_both_requests() {
         let (mut sent, mut received) = pair.retire();
         assert_eq!(sent[0].status(), WcStatus::REM_INV_REQ_ERR);
         assert_eq!(received[0].status(), WcStatus::LOC_LEN_ERR);
-        let text = received[0].ok().expect_err("failed").to_string();
+        let text = received[0].check().expect_err("failed").to_string();
         assert!(
             text.contains("receive failed: local length error"),
             "{text}"

@@ -85,7 +85,7 @@ impl Setup {
                     .sender
                     .retire(completion)
                     .expect("in flight")
-                    .ok()
+                    .check()
                     .expect("success"),
             }
         }

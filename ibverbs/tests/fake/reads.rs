@@ -49,7 +49,7 @@ fn a_read_fills_the_buffers_of_a_list_in_order() {
                 .post_send(wr::read(list, part(&region, 10, len)))
                 .expect("read");
             let retired = pair.retire().0.remove(0);
-            retired.ok().expect("read");
+            retired.check().expect("read");
             let list = retired.into_list().expect("a list");
             assert_eq!(
                 list.iter().map(|buf| &buf[..]).collect::<Vec<_>>(),
@@ -80,7 +80,7 @@ fn a_batch_of_reads_into_lists_keeps_their_entries() {
             })
             .expect("batch");
         let lists = pair.retire().0.into_iter().map(|retired| {
-            retired.ok().expect("read");
+            retired.check().expect("read");
             let list = retired.into_list().expect("a list");
             list.iter().flat_map(|buf| buf.to_vec()).collect::<Vec<_>>()
         });
@@ -257,7 +257,7 @@ fn results_are_stored_in_a_part_of_a_buffer() {
         let retired = pair.retire().0;
         assert_eq!(retired.len(), 3);
         for (retired, expected) in retired.into_iter().zip(expected) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             let record = retired.into_buf().expect("the whole buffer");
             assert_eq!(record.len(), 24);
             assert_eq!(record[8..16], expected);

@@ -260,10 +260,10 @@ fn a_shared_receive_queue_releases_memory() {
                 if completion.queue() == srq.id() {
                     srq.retire(completion)
                         .expect("in flight")
-                        .ok()
+                        .check()
                         .expect("received");
                 } else {
-                    a.retire(completion).expect("in flight").ok().expect("sent");
+                    a.retire(completion).expect("in flight").check().expect("sent");
                 }
             }
             let is_released = srq.release(held).expect("own token");

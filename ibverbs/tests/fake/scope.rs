@@ -27,7 +27,7 @@ fn borrowed_memory_is_usable_after_the_scope() {
                 scope.post_send(wr::send(message.slice(2..9).expect("in range")))?;
                 let mut echoed = false;
                 scope.wait(&mut pair.cq, Duration::from_secs(9), |item| match item {
-                    Ok(retired) => retired.ok().expect("success"),
+                    Ok(retired) => retired.check().expect("success"),
                     Err(completion) => {
                         let retired = pair.b.retire(completion).expect("posted on the peer");
                         if !echoed {
@@ -104,7 +104,7 @@ fn borrowed_memory_works_in_one_sided_batches() {
             };
             scope.wait(&mut parents.cq, timeout, |item| {
                 item.expect("posted on this queue pair")
-                    .ok()
+                    .check()
                     .expect("success");
             })
         })
@@ -177,7 +177,7 @@ fn nested_scopes_cannot_use_the_memory_of_each_other() {
                     inner.wait(&mut pair.cq, Duration::from_secs(9), |item| {
                         if let Err(completion) = item {
                             let retired = outer.retire(completion).expect("of the outer scope");
-                            retired.ok().expect("success");
+                            retired.check().expect("success");
                         }
                     })
                 })?;

@@ -63,7 +63,7 @@ fn several_queue_pairs_send_memory_that_was_lent_once() {
             assert_eq!(scope.lent_in_flight(), 2);
             scope.wait(cq, LONG, |each| {
                 let retired = each.or_else(|completion| joined.try_retire(completion));
-                retired.expect("of this scope").ok().expect("success");
+                retired.expect("of this scope").check().expect("success");
             })
         })
         .expect("both complete");
@@ -99,7 +99,7 @@ fn a_queue_pair_that_left_a_scope_can_start_its_own() {
                 let error = foreign.expect_err("not in the scope").error();
                 assert_eq!(error, PostError::WrongQueue);
                 scope.post_send(wr::write(lent, region.remote()))?;
-                scope.wait(cq, LONG, |each| each.expect("of c").ok().expect("success"))
+                scope.wait(cq, LONG, |each| each.expect("of c").check().expect("success"))
             })
             .expect("completes");
             two.pair.fake.finish_transmissions();

@@ -66,7 +66,7 @@ impl Setup {
             let qp_num = completion.qp_num();
             if completion.queue() == self.srq.id() {
                 let retired = self.srq.retire(completion).expect("in flight");
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 let index = self
                     .pairs
                     .iter()
@@ -87,7 +87,7 @@ impl Setup {
                     .0
                     .retire(completion)
                     .expect("in flight")
-                    .ok()
+                    .check()
                     .expect("success");
             }
         }
@@ -455,7 +455,7 @@ fn a_completion_of_another_queue_can_be_retired_there() {
             if completion.queue() == sender.id() {
                 let completion = setup.srq.try_retire(completion).expect_err("a send");
                 let retired = sender.try_retire(completion).expect("in flight");
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 sent += 1;
             } else {
                 let completion = sender.try_retire(completion).expect_err("a receive");

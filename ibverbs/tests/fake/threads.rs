@@ -62,7 +62,7 @@ fn two_threads_use_one_connection() {
                     for completion in cq_a.poll().expect("poll") {
                         a.retire(completion)
                             .expect("in flight")
-                            .ok()
+                            .check()
                             .expect("success");
                     }
                     thread::yield_now();

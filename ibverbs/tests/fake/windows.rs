@@ -116,7 +116,7 @@ fn a_bound_window_keeps_its_region() {
         pair.a
             .post_send(wr::write(wr::Inline(b"more"), remote))
             .expect("write");
-        pair.retire().0[0].ok().expect("written");
+        pair.retire().0[0].check().expect("written");
         assert_eq!(read(&mut pair, remote).1, b"more");
         drop(bound);
         assert_eq!(
@@ -477,7 +477,7 @@ fn a_window_that_its_queue_pair_freed_is_not_returned() {
         pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
         let (_, mut of_b) = pair.retire();
         let invalidated = of_b.remove(0);
-        invalidated.ok().expect("success");
+        invalidated.check().expect("success");
         let parents = pair.drop_queue_pairs();
         assert!(invalidated.into_window::<Type2>().is_none(), "it was freed");
         drop(region);

@@ -249,7 +249,7 @@ impl State {
 
     /// Takes a retired request.
     pub(crate) fn completed(&mut self, retired: Retired) {
-        let outcome = retired.ok();
+        let outcome = retired.check();
         let is_flushed = retired.status() == WcStatus::WR_FLUSH_ERR;
         if retired.direction() == Direction::Recv {
             self.receives_posted = self.receives_posted.saturating_sub(1);

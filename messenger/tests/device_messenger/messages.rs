@@ -488,7 +488,7 @@ fn one_sided_requests_complete_with_their_tags() {
                     .expect("a queue pair")
                     .expect("post");
                 let retired = client.completed(TIMEOUT).expect("a completion");
-                retired.ok().expect("written");
+                retired.check().expect("written");
                 assert_eq!(retired.tag(), 9);
                 client.send(b"written", TIMEOUT).expect("send");
                 client.flush(TIMEOUT).expect("flush");

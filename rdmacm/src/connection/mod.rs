@@ -37,7 +37,7 @@ use crate::params::Ece;
 /// connection.qp_mut().post_send(wr::send(buf))?;
 /// while !connection.is_disconnected() {
 ///     for completion in cq.poll()? {
-///         connection.qp_mut().retire(completion)?.ok()?;
+///         connection.qp_mut().retire(completion)?.check()?;
 ///     }
 ///     if let Some(event) = connection.check_event()? {
 ///         println!("{}: {}", connection.peer_addr(), event.event_type);

@@ -133,10 +133,10 @@ enum Param {
 impl Event {
     /// Reads an event from a channel, if there is one.
     pub(crate) fn take_from(channel: &Arc<Channel>) -> Result<Option<Self>> {
-        // SAFETY: `try_get` has just returned the event of this channel, and nothing else refers to
+        // SAFETY: `try_next` has just returned the event of this channel, and nothing else refers to
         // it.
         Ok(channel
-            .try_get()?
+            .try_next()?
             .map(|raw| unsafe { Self::copy(raw, channel) }))
     }
 

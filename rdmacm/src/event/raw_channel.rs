@@ -47,7 +47,7 @@ impl Channel {
     }
 
     /// Reads an event, if there is one. The caller must acknowledge it.
-    pub(crate) fn try_get(&self) -> Result<Option<NonNull<rdma_cm_event>>> {
+    pub(crate) fn try_next(&self) -> Result<Option<NonNull<rdma_cm_event>>> {
         let mut event = ptr::null_mut();
         // SAFETY: `self` keeps the channel alive, and the pointer is valid for writing.
         let returned = unsafe { rdma_get_cm_event(self.as_ptr(), &raw mut event) };

@@ -44,7 +44,7 @@ fn a_write_retires_no_earlier_read_that_is_in_flight() {
             let mut order = Vec::new();
             for _ in 0..4 {
                 let retired = a.retire();
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 order.push(retired.tag());
                 assert_eq!(retired.into_buf().is_some(), order.last() != Some(&1));
             }
@@ -96,7 +96,7 @@ fn many_writes_overtake_a_read_and_each_buffer_returns_once() {
 }
 
 fn count(retired: &Retired, completed: &mut HashMap<u64, u32>) {
-    retired.ok().expect("success");
+    retired.check().expect("success");
     *completed.entry(retired.tag()).or_default() += 1;
 }
 
@@ -126,7 +126,7 @@ fn a_returned_buffer_is_no_longer_transmitted() {
             let received = wait_for_data(&sink);
             assert!(received.iter().all(|&byte| byte == b'A'), "{signaled}");
             while let Some(retired) = a.retire_within(DELAY) {
-                retired.ok().expect("success");
+                retired.check().expect("success");
             }
         }
     }
@@ -232,7 +232,7 @@ fn a_completion_frees_the_slots_of_earlier_unsignaled_sends() {
                 let mut slots = Vec::new();
                 for _ in 0..2 {
                     let retired = a.retire();
-                    retired.ok().expect("success");
+                    retired.check().expect("success");
                     order.push(retired.tag());
                     slots.push(free - a.connection.qp().send_slots_free());
                 }
@@ -259,7 +259,7 @@ fn a_completion_frees_the_slots_of_earlier_unsignaled_sends() {
                 }
                 qp.post_send(wr::write(source, sink.remote()))
                     .expect("a free slot");
-                a.retire().ok().expect("success");
+                a.retire().check().expect("success");
                 assert_eq!(a.connection.qp().send_slots_free(), free);
             }
         });
@@ -280,7 +280,7 @@ fn unsignaled_frozen_memory_is_not_used_again() {
         qp.post_send(write).expect("WRITE");
         let last = wr::write(wr::Empty, sink.remote());
         qp.post_send(last).expect("WRITE");
-        a.retire().ok().expect("success");
+        a.retire().check().expect("success");
         // The data is in the queue of TCP.
         drop((frozen, a));
         let secrets: Vec<Vec<u8>> = (0..16).map(|_| vec![b'S'; LEN]).collect();

@@ -69,9 +69,9 @@ fn messages_are_exchanged_and_buffers_returned() {
         for round in 0..20 {
             let text = format!("round {round}");
             a.send(text.as_bytes());
-            a.retire().ok().expect("sent");
+            a.retire().check().expect("sent");
             let retired = b.retire();
-            retired.ok().expect("received");
+            retired.check().expect("received");
             assert_eq!(
                 retired.into_buf().expect("the posted buffer")[..],
                 *text.as_bytes()
@@ -94,12 +94,12 @@ fn an_early_message_finds_the_receive_posted_before_connecting() {
                     let mut passive = accept(&listener, endpoint.resources(), b"");
                     let mut remaining = 2;
                     if passive.connection.transport() == TransportType::IWARP {
-                        passive.retire().ok().expect("received"); // the active side must send first
+                        passive.retire().check().expect("received"); // the active side must send first
                         remaining = 1;
                     }
                     passive.send(b"from the passive side");
                     for _ in 0..remaining {
-                        passive.retire().ok().expect("success");
+                        passive.retire().check().expect("success");
                     }
                     passive.expect_disconnected();
                 });
@@ -107,7 +107,7 @@ fn an_early_message_finds_the_receive_posted_before_connecting() {
                 active.send(b"from the active side");
                 for _ in 0..2 {
                     let retired = active.wait_for_effect(lab::Peer::retire_within);
-                    retired.ok().expect("success");
+                    retired.check().expect("success");
                 }
             });
         }
@@ -120,8 +120,8 @@ fn a_connection_outlives_its_listener() {
     for endpoint in endpoints() {
         let (mut a, mut b) = endpoint.pair();
         a.send(b"still connected");
-        a.retire().ok().expect("sent");
-        b.retire().ok().expect("received");
+        a.retire().check().expect("sent");
+        b.retire().check().expect("received");
     }
 }
 
@@ -169,9 +169,9 @@ fn several_threads_accept_from_one_listener() {
                 scope.spawn(|| {
                     for _ in 0..4 {
                         let mut passive = accept(&listener, endpoint.resources(), b"");
-                        passive.retire().ok().expect("received");
+                        passive.retire().check().expect("received");
                         passive.send(b"pong");
-                        passive.retire().ok().expect("sent");
+                        passive.retire().check().expect("sent");
                         passive.expect_disconnected();
                     }
                 });
@@ -183,7 +183,7 @@ fn several_threads_accept_from_one_listener() {
                         active.send(b"ping");
                         for _ in 0..2 {
                             let retired = active.wait_for_effect(lab::Peer::retire_within);
-                            retired.ok().expect("success");
+                            retired.check().expect("success");
                         }
                     }
                 });
@@ -237,16 +237,16 @@ fn rnr_retries_wait_milliseconds_not_seconds() {
             let (mut a, mut b) = endpoint.pair();
             a.send(b"has a receive");
             a.send(b"has no receive yet");
-            a.retire().ok().expect("the first");
-            b.retire().ok().expect("the first");
+            a.retire().check().expect("the first");
+            b.retire().check().expect("the first");
             assert!(
                 a.retire_within(Duration::from_millis(20)).is_none(),
                 "the second has no receive yet"
             );
             b.receive();
             let posted = Instant::now();
-            a.retire().ok().expect("the second");
-            b.retire().ok().expect("the second");
+            a.retire().check().expect("the second");
+            b.retire().check().expect("the second");
             shortest = shortest.min(posted.elapsed());
             if shortest < Duration::from_millis(400) {
                 break;

@@ -168,7 +168,7 @@ fn send_with_inv_invalidates_a_key_of_the_peer() {
                     .qp_mut()
                     .post_send(wr::bind(binding))
                     .expect("bind");
-                b.retire().ok().expect("bound");
+                b.retire().check().expect("bound");
                 bound
             });
             let remote = bound
@@ -179,7 +179,7 @@ fn send_with_inv_invalidates_a_key_of_the_peer() {
                     .qp_mut()
                     .post_send(wr::write(a.resources.pd.buf(8).expect("buf"), remote))
                     .expect("post");
-                a.retire().ok().expect("written or in flight");
+                a.retire().check().expect("written or in flight");
             }
             let mut message = a.resources.pd.buf(8).expect("buf");
             message.copy_from_slice(b"done now");
@@ -187,9 +187,9 @@ fn send_with_inv_invalidates_a_key_of_the_peer() {
                 .qp_mut()
                 .post_send(wr::send_with_inv(message, remote.rkey))
                 .expect("post");
-            a.retire().ok().expect("sent");
+            a.retire().check().expect("sent");
             let received = b.retire();
-            received.ok().expect("received");
+            received.check().expect("received");
             if let Some(bound) = bound {
                 let window = bound
                     .invalidated_by(&received)

@@ -86,7 +86,7 @@ impl<T: ExternalTransport> ExternalQp<T> {
                     .qp
                     .retire(completion)
                     .expect("a completion of this queue pair");
-                retired.ok().expect("received");
+                retired.check().expect("received");
                 return retired.into_buf().expect("the posted buffer").to_vec();
             }
             thread::sleep(Duration::from_millis(1));

@@ -213,7 +213,7 @@ fn connect_well_behaved(endpoint: &Endpoint, address: SocketAddr) -> Result<(), 
         resources,
     };
     active.send(b"well behaved");
-    active.retire().ok().map_err(|error| error.to_string())?;
+    active.retire().check().map_err(|error| error.to_string())?;
     active.expect_disconnected_after_first();
     Ok(())
 }
@@ -383,7 +383,7 @@ fn forgotten_objects_only_leak() {
             let mut active = connect(address, endpoint.resources(), b"");
             forget(passive.join().expect("passive side").connection);
             active.send(b"to a forgotten peer");
-            active.retire().ok().expect("the device acknowledges it");
+            active.retire().check().expect("the device acknowledges it");
             active
         });
         drop(connecting);

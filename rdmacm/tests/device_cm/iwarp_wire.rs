@@ -129,7 +129,7 @@ fn an_early_message_waits_for_more_data() {
     peer.send(SEND, 0, 2, b"later");
     for expected in [b"early", b"later"] {
         let received = passive.retire();
-        received.ok().expect("received");
+        received.check().expect("received");
         assert_eq!(received.into_buf().expect("a buffer")[..], expected[..]);
     }
 }
@@ -149,7 +149,7 @@ fn an_empty_read_during_a_transmission_is_answered_wrongly() {
         peer.expect_reply();
         // Tells the passive side that it can send.
         peer.send(SEND, 0, 1, b"ready");
-        passive.retire().ok().expect("received");
+        passive.retire().check().expect("received");
         let pd = &passive.resources.pd;
         let message = pd.buf(LEN).expect("a buffer");
         let region = pd

@@ -52,8 +52,8 @@ fn a_hundred_sequential_connections_leak_nothing() {
             for _ in 0..100 {
                 let (mut a, mut b) = endpoint.pair();
                 a.send(b"one message");
-                a.retire().ok().expect("sent");
-                b.retire().ok().expect("received");
+                a.retire().check().expect("sent");
+                b.retire().check().expect("received");
             }
         });
     }

@@ -31,11 +31,11 @@ fn lists_with_empty_parts_arrive_whole() {
                     qp.post_send(wr::send(BufList::new(bufs))).expect("send");
                 }
                 let sent = a.retire();
-                sent.ok().expect("success");
+                sent.check().expect("success");
                 let count = sent.into_list().map(|list| list.into_bufs().len());
                 assert_eq!(count, (!held).then_some(3));
                 let received = b.retire();
-                received.ok().expect("success");
+                received.check().expect("success");
                 assert_eq!(&*received.into_buf().expect("posted"), b"gathered");
             }
         });
@@ -71,7 +71,7 @@ fn reads_fill_lists_in_order() {
             } else {
                 qp.post_send(request).expect("read");
             }
-            a.retire().ok().expect("read");
+            a.retire().check().expect("read");
             let (mut first, mut second) = ([0; 2], [0; 3]);
             into.read(40, &mut first).expect("in range");
             into.read(8, &mut second).expect("in range");
@@ -92,7 +92,7 @@ fn reads_fill_lists_in_order() {
             }
             posted.expect("read");
             let retired = a.retire();
-            retired.ok().expect("read");
+            retired.check().expect("read");
             let list = retired.into_list().expect("posted with a list");
             let parts: Vec<&[u8]> = list.iter().map(|buf| &buf[..]).collect();
             assert_eq!(parts, [&[10, 11, 12][..], &[13, 14, 15, 16, 17], &[18, 19]]);
@@ -119,7 +119,7 @@ fn atomics_store_their_result_in_a_part_of_a_buffer() {
             let add = wr::fetch_add(slice, word.remote(), 2);
             a.connection.qp_mut().post_send(add).expect("add");
             let retired = a.retire();
-            retired.ok().expect("added");
+            retired.check().expect("added");
             let record = retired.into_buf().expect("the whole buffer");
             assert_eq!(record[8..16], 40_u64.to_ne_bytes());
             assert_eq!((&record[..8], &record[16..]), (&[7; 8][..], &[7; 8][..]));

@@ -386,7 +386,7 @@ fn accepted_queue_pairs_use_a_shared_receive_queue() {
                         scope.spawn(move || {
                             let mut active = connect(address, endpoint.resources(), b"");
                             active.send(&[number; 8]);
-                            active.retire().ok().expect("sent");
+                            active.retire().check().expect("sent");
                             active.expect_disconnected_after_first();
                         })
                     })

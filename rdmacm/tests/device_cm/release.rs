@@ -65,9 +65,9 @@ fn released_memory_is_freed_while_the_connection_lives() {
                 assert!(!is_freed.load(Ordering::Acquire), "a request is in flight");
                 assert!(!is_released, "a request is in flight");
                 let received = b.retire();
-                received.ok().expect("received");
+                received.check().expect("received");
                 assert_eq!(*received.into_buf().expect("posted"), [number; 64]);
-                a.retire().ok().expect("sent");
+                a.retire().check().expect("sent");
                 is_released |= a.connection.qp_mut().release(held).expect("own token");
                 assert!(is_released && is_freed.load(Ordering::Acquire), "{number}");
                 let buf = std::mem::replace(&mut next, b.resources.pd.buf(64));
@@ -80,7 +80,7 @@ fn released_memory_is_freed_while_the_connection_lives() {
                 .post_send(wr::send(kept))
                 .expect("send");
             assert_eq!(b.retire().received_len(), 4, "an older token is valid");
-            a.retire().ok().expect("sent");
+            a.retire().check().expect("sent");
         });
     }
 }
@@ -110,17 +110,17 @@ fn a_released_region_is_read_until_its_requests_complete() {
                 }
                 let _ = qp.release(held).expect("own token");
                 for _ in 0..4 {
-                    a.retire().ok().expect("written");
+                    a.retire().check().expect("written");
                 }
                 assert!(a.connection.qp_mut().release(held).expect("own token"));
                 let mut seen = vec![0; LEN];
                 a.send(b"written");
                 let received = b.retire();
-                received.ok().expect("received");
+                received.check().expect("received");
                 b.receive();
                 target.read(0, &mut seen).expect("in range");
                 assert!(seen.iter().all(|&byte| byte == fill), "{fill}");
-                a.retire().ok().expect("sent");
+                a.retire().check().expect("sent");
             }
         });
     }
@@ -192,10 +192,10 @@ fn values_and_mapped_files_are_sent_and_received_without_a_copy() {
                 let held = qp.hold(&value).expect("hold");
                 drop(value);
                 qp.post_send(wr::send(held)).expect("send");
-                a.retire().ok().expect("sent");
+                a.retire().check().expect("sent");
                 assert!(a.connection.qp_mut().release(held).expect("own token"));
                 let received = b.retire();
-                received.ok().expect("received");
+                received.check().expect("received");
                 let received = received.into_buf().expect("posted with a buffer");
                 let received = received.try_into_vec().expect("from a vector");
                 assert_eq!(received.as_ptr(), address, "copied");

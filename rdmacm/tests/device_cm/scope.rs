@@ -37,7 +37,7 @@ fn borrowed_memory_is_sent_and_received() {
                 scope.post_recv(wr::recv(reply))?;
                 assert_eq!(b.retire().received_len(), 8);
                 let received = b.retire();
-                received.ok().expect("received");
+                received.check().expect("received");
                 b.send(b"uses the receive posted earlier");
                 let echo = received.into_buf().expect("the posted buffer");
                 b.connection
@@ -45,18 +45,18 @@ fn borrowed_memory_is_sent_and_received() {
                     .post_send(wr::send(echo))
                     .expect("echo");
                 scope.wait(cq, TIMEOUT, |item| {
-                    item.expect("one queue pair").ok().expect("success");
+                    item.expect("one queue pair").check().expect("success");
                 })
             })
             .expect("all retired");
             assert_eq!(reply[..50_000], message);
             assert!(reply[50_000..].iter().all(|&byte| byte == 0));
             for _ in 0..2 {
-                b.retire().ok().expect("sent");
+                b.retire().check().expect("sent");
             }
             b.receive();
             a.send(b"still connected");
-            a.retire().ok().expect("sent");
+            a.retire().check().expect("sent");
         });
     }
 }
@@ -92,10 +92,10 @@ fn connections_send_memory_that_was_lent_once() {
                     joined.post_send(wr::send(lent))?;
                     while scope.lent_in_flight() > 0 && Instant::now() < deadline {
                         for completion in one.resources.cq.poll()? {
-                            scope.retire(completion)?.ok()?;
+                            scope.retire(completion)?.check()?;
                         }
                         for completion in two.resources.cq.poll()? {
-                            joined.retire(completion)?.ok()?;
+                            joined.retire(completion)?.check()?;
                         }
                     }
                     Ok::<(), Error>(())
@@ -103,7 +103,7 @@ fn connections_send_memory_that_was_lent_once() {
                 .expect("both complete in time");
             for client in [to_one, to_two] {
                 let received = client.retire();
-                received.ok().expect("received");
+                received.check().expect("received");
                 assert_eq!(received.into_buf().as_deref(), Some(&message[..]));
             }
         });

@@ -107,7 +107,7 @@ fn request(opcode: u32, local: &Held<DeviceRegion>, remote: RemoteMemory) -> Req
 /// Retires the completions of requests that a kernel has posted.
 fn retire(end: &mut End, count: usize, tag: u64) {
     for request in end.retire(count) {
-        request.ok().expect("success");
+        request.check().expect("success");
         assert_eq!(request.tag(), tag);
     }
 }
@@ -184,7 +184,7 @@ fn kernel_posts_every_kind_of_request() {
                 .collect();
             assert_eq!(immediates.iter().flatten().count(), 2, "{immediates:?}");
             for (index, received) in received.into_iter().enumerate() {
-                received.ok().expect("received");
+                received.check().expect("received");
                 // The third receive only has the immediate data of a write.
                 if index < 2 {
                     assert!(received.into_buf().is_some_and(|buf| buf[..] == expected));

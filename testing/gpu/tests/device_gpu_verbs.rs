@@ -57,16 +57,16 @@ fn every_verb_moves_memory_of_a_gpu() {
                 target.fill(cuda, 1000);
                 let place = target.remote(to as u64, len as u64);
                 a.qp.post_send(wr::write(slice(), place)).expect("write");
-                a.retire(1)[0].ok().expect("written");
+                a.retire(1)[0].check().expect("written");
                 check_target(&target, 1000, to, bytes);
 
                 target.fill(cuda, 2000);
                 let place = target.held.slice(to..to + len).expect("inside");
                 b.qp.post_recv(wr::recv(place)).expect("receive");
                 a.qp.post_send(wr::send(slice())).expect("send");
-                a.retire(1)[0].ok().expect("sent");
+                a.retire(1)[0].check().expect("sent");
                 let received = b.retire(1).remove(0);
-                received.ok().expect("received");
+                received.check().expect("received");
                 assert_eq!(received.received_len(), len);
                 check_target(&target, 2000, to, bytes);
 
@@ -75,7 +75,7 @@ fn every_verb_moves_memory_of_a_gpu() {
                 let place = source.remote(from as u64, len as u64);
                 let slice = target.held.slice(to..to + len).expect("inside");
                 b.qp.post_send(wr::read(slice, place)).expect("read");
-                b.retire(1)[0].ok().expect("read");
+                b.retire(1)[0].check().expect("read");
                 check_target(&target, 3000, to, bytes);
                 moved.messages += 3;
                 moved.bytes += 3 * seed;
@@ -101,14 +101,14 @@ fn atomics(cuda: &Cuda, a: &mut common::End, source: &Memory, target: &Memory) {
     for round in 0..100 {
         let add = wr::fetch_add(result(16), place(), 3);
         a.qp.post_send(add).expect("fetch and add");
-        a.retire(1)[0].ok().expect("added");
+        a.retire(1)[0].check().expect("added");
         assert_eq!(source.word(16), old.wrapping_add(3 * round));
     }
     let now = old.wrapping_add(300);
     for (compare, found) in [(now, now), (now, 77), (77, 77)] {
         let swap = wr::compare_swap(result(32), place(), compare, 77);
         a.qp.post_send(swap).expect("compare and swap");
-        a.retire(1)[0].ok().expect("swapped");
+        a.retire(1)[0].check().expect("swapped");
         assert_eq!(source.word(32), found);
     }
     assert_eq!(target.word(64), 77);
@@ -166,7 +166,7 @@ fn parts_are_registered_and_released_in_any_order() {
             b.qp.post_recv(wr::recv(received)).expect("receive");
             let slice = held.slice(0..16).expect("inside");
             a.qp.post_send(wr::send(slice)).expect("send");
-            a.retire(1)[0].ok().expect("sent");
+            a.retire(1)[0].check().expect("sent");
             let received = b.retire(1).remove(0).into_buf().expect("a buffer");
             assert_eq!(&received[..], b"part of a buffer");
             if offset % 8192 == 0 {

@@ -20,7 +20,7 @@ fn check_hidden(rule: FaultRule) {
     }
     let mut arrived = Vec::new();
     for retired in pair.retire(6) {
-        retired.ok().expect("success");
+        retired.check().expect("success");
         if retired.direction() == ibverbs::Direction::Recv {
             arrived.push(retired.into_buf().expect("a buffer")[0]);
         }
@@ -55,7 +55,7 @@ fn a_repeated_atomic_operation_is_executed_once() {
         .post_send(wr::fetch_add(room, region.remote(), 1))
         .expect("add");
     let result = pair.retire(1).remove(0);
-    result.ok().expect("success");
+    result.check().expect("success");
     assert_eq!(result.into_buf().expect("a buffer")[..], [0; 8]);
     let now = region.load(0, std::sync::atomic::Ordering::Acquire);
     assert_eq!(now.expect("aligned"), 1);

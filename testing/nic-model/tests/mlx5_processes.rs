@@ -172,7 +172,7 @@ fn peer_that_echoes() {
     end.connect(stdout(), stdin().lock());
     loop {
         for retired in end.retire(1) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             if retired.direction() == Direction::Recv {
                 end.post_recv();
                 let message = retired.into_buf().expect("a buffer");
@@ -194,7 +194,7 @@ fn a_peer_echoes_and_then_dies() {
         }
         end.qp.post_send(wr::send(message)).expect("send");
         for retired in end.retire(2) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             if retired.direction() == Direction::Recv {
                 let received = retired.into_buf().expect("a buffer");
                 assert_eq!(received.len(), size);
@@ -221,7 +221,7 @@ fn one_sided_operations_reach_a_peer() {
         }
         let retired = end.retire(IN_FLIGHT);
         for (before, retired) in (first..).zip(retired) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             let result = retired.into_buf().expect("a buffer");
             assert_eq!(result[..], before.to_ne_bytes());
         }
@@ -234,7 +234,7 @@ fn one_sided_operations_reach_a_peer() {
     end.qp.post_send(wr::read(buffer, remote)).expect("read");
     let mut retired = end.retire(2);
     let read = retired.remove(1);
-    read.ok().expect("success");
+    read.check().expect("success");
     let read = read.into_buf().expect("a buffer");
     assert_eq!(read[..8], ADDITIONS.to_ne_bytes());
     assert!(read[8..].iter().all(|byte| *byte == 7));

@@ -27,7 +27,7 @@ fn messages_wrap_around_the_queues() {
                 .expect("send");
         }
         for retired in pair.retire(2) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             if retired.direction() == ibverbs::Direction::Recv {
                 assert_eq!(retired.imm_data(), Some(number));
                 let received = retired.into_buf().expect("a buffer");
@@ -47,14 +47,14 @@ fn request_counters_wrap_around() {
     // others begin at odd numbers, so that one of them consists of the blocks 65,535 and 0.
     let first = wr::write(wr::Inline(b"x"), target(1));
     pair.a.post_send(first).expect("write");
-    pair.retire(1)[0].ok().expect("success");
+    pair.retire(1)[0].check().expect("success");
     for number in 0..33_000_u64 {
         let mut bytes = [0; 60];
         bytes[..8].copy_from_slice(&number.to_ne_bytes());
         bytes[48..56].copy_from_slice(&number.to_ne_bytes());
         let write = wr::write(wr::Inline(&bytes), target(60));
         pair.a.post_send(write).expect("write");
-        pair.retire(1)[0].ok().expect("success");
+        pair.retire(1)[0].check().expect("success");
         for offset in [0, 48] {
             assert_eq!(
                 region.load(offset, Ordering::Acquire).expect("aligned"),
@@ -72,7 +72,7 @@ fn one_sided_operations_change_the_region() {
     pair.a
         .post_send(wr::write(wr::Inline(b"written"), target))
         .expect("write");
-    pair.retire(1)[0].ok().expect("written");
+    pair.retire(1)[0].check().expect("written");
     let room = pair.pd.buf(7).expect("buffer");
     pair.a.post_send(wr::read(room, target)).expect("read");
     let read = pair.retire(1).remove(0).into_buf().expect("a buffer");

@@ -85,7 +85,7 @@ impl<T: ConnectedDuplexTransport> Setup<T> {
             Receiver::Qp(qp) => qp.retire(completion).expect("in flight"),
             Receiver::Srq(_, srq) => srq.retire(completion).expect("in flight"),
         };
-        retired.ok().expect("success");
+        retired.check().expect("success");
         assert_eq!(retired.received_len(), length);
     }
 }

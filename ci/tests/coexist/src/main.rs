@@ -102,7 +102,7 @@ fn exchange(old: &old_ibverbs::Context, new: &Context) -> Result<(), Box<dyn Err
             return Ok(None);
         };
         let retired = qp.retire(completion)?;
-        retired.ok()?;
+        retired.check()?;
         Ok(retired.into_buf())
     })?;
     assert_eq!(&received[..], b"hello");

@@ -148,13 +148,13 @@ fn one_initiator_sends_to_many_targets() {
                 Ok(())
             })
             .expect("batch");
-            a.retire(1).remove(0).ok().expect("success");
+            a.retire(1).remove(0).check().expect("success");
             assert!(a.qp.is_idle());
         }
         for (target, n) in targets.iter_mut().zip(0..) {
             for round in 0..ROUNDS {
                 let received = target.receive();
-                received.ok().expect("success");
+                received.check().expect("success");
                 assert_eq!(received.imm_data(), Some(round));
                 let bytes = received.into_buf().expect("a buffer");
                 assert_eq!(bytes[..], u64::from(n * 1000 + round).to_le_bytes());
@@ -223,7 +223,7 @@ fn memory_of_each_target_is_written_and_read() {
             a.qp.post_send(wr::write_with_imm(inline, word, 99).to(there))
                 .expect("write with immediate data");
             let received = b.receive();
-            received.ok().expect("success");
+            received.check().expect("success");
             assert_eq!(received.imm_data(), Some(99));
             let into = a.pd.buf(100).expect("buffer");
             a.qp.post_send(wr::read(into, page).to(there).fenced(true))
@@ -238,10 +238,10 @@ fn memory_of_each_target_is_written_and_read() {
             let mut done = a.retire(5).into_iter();
             done.by_ref()
                 .take(2)
-                .for_each(|one| one.ok().expect("write"));
+                .for_each(|one| one.check().expect("write"));
             let mut bytes = || {
                 let retired = done.next().expect("five");
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 retired.into_buf().expect("a buffer").to_vec()
             };
             assert_eq!(bytes(), [n; 100]);
@@ -282,7 +282,7 @@ fn wrong_key_or_missing_access_fails_and_returns_buffers() {
         let from = b.region.remote().slice(0..64).expect("within");
         a.qp.post_send(wr::read(into, from).to(there))
             .expect("read");
-        a.retire(1).remove(0).ok().expect("success");
+        a.retire(1).remove(0).check().expect("success");
         a.qp.post_send(wr::write(wr::Inline(b"x"), from).to(there))
             .expect("write");
         let failed = a.retire(1).remove(0);
@@ -344,7 +344,7 @@ fn target_keeps_its_queues_and_domain_alive() {
         a.qp.post_send(wr::send(wr::Inline(b"data")).to(there))
             .expect("send");
         for retired in a.retire(2) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
         }
         let mut bytes = [0; 4];
         region.read(0, &mut bytes).expect("within the region");

@@ -285,7 +285,7 @@ fn memory_is_accessed_and_buffers_return_from_every_stream() {
             .retire(20)
             .into_iter()
             .map(|retired| {
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 let bytes = retired.into_buf().expect("a buffer");
                 u64::from_ne_bytes(bytes[..].try_into().expect("8 bytes"))
             })

@@ -76,7 +76,7 @@ impl<T: ConnectedDuplexTransport> End<T> {
         until("the message", || {
             if let Some(completion) = self.receives.poll().expect("poll").next() {
                 let received = self.qp.retire(completion).expect("in flight");
-                received.ok().expect("success");
+                received.check().expect("success");
                 let len = received.received_len();
                 message = received.into_buf().map(|buf| buf[..len].to_vec());
             }
@@ -97,7 +97,7 @@ impl<T: ConnectedDuplexTransport> End<T> {
         buf.copy_from_slice(message);
         self.qp.post_send(wr::send(buf)).expect("send");
         assert_eq!(to.receive(), message);
-        self.retire(1).remove(0).ok().expect("success");
+        self.retire(1).remove(0).check().expect("success");
     }
 }
 

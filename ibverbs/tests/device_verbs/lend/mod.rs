@@ -84,7 +84,7 @@ fn write_by_hand<T: ConnectedDuplexTransport>([mut a, mut b]: [End<T>; 2]) {
         assert_eq!(written, text.as_bytes());
         assert_eq!(a.qp.send_slots_free(), slots - blocks);
         for request in a.retire(2) {
-            request.ok().expect("success");
+            request.check().expect("success");
             assert_eq!(request.tag(), u64::from(round));
         }
         assert_eq!(a.qp.send_slots_free(), slots);

@@ -104,7 +104,7 @@ fn send_with_invalid_rkey_fails_at_the_receiver() {
                 [(3, WcStatus::REM_INV_REQ_ERR), (4, WcStatus::WR_FLUSH_ERR)],
                 "{key}"
             );
-            let error = received[0].ok().expect_err("failed").to_string();
+            let error = received[0].check().expect_err("failed").to_string();
             assert!(error.contains("invalidate"), "{error}");
             // Soft-RoCE does not report the error to the sender.
             assert!(

@@ -53,13 +53,13 @@ fn window_grants_access_until_invalidated() {
                 keys.push(remote.rkey);
                 pair.b.post_send(wr::bind(binding).tag(1)).expect("bind");
                 let done = pair.retire(1).remove(0);
-                done.ok().expect("bound");
+                done.check().expect("bound");
                 assert_eq!((done.opcode(), done.tag()), (WcOpcode::BIND_MW, 1));
                 assert!(done.into_window::<Type2>().is_none());
                 assert_eq!(read(&mut pair, remote), WcStatus::SUCCESS);
                 pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
                 let done = pair.retire(1).remove(0);
-                done.ok().expect("invalidated");
+                done.check().expect("invalidated");
                 window = done.into_window().expect("unbound");
             }
             keys.dedup();
@@ -88,7 +88,7 @@ fn rkey_is_invalid_after_invalidation() {
                 })
                 .expect("bind and invalidate");
             let done = pair.retire(1).remove(0);
-            done.ok().expect("invalidated");
+            done.check().expect("invalidated");
             assert!(done.into_window::<Type2>().is_some());
             assert_eq!(read(&mut pair, remote), WcStatus::REM_ACCESS_ERR);
         }
@@ -108,7 +108,7 @@ fn window_limits_rights_and_range() {
                 .bind(&half, AccessFlags::REMOTE_READ)
                 .expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
-            pair.retire(1)[0].ok().expect("bound");
+            pair.retire(1)[0].check().expect("bound");
             let remote = bound.remote();
             if writes {
                 let buf = pair.pd.buf(8).expect("buffer");
@@ -138,7 +138,7 @@ fn peer_invalidates_with_send() {
             let window = pair.pd.alloc_mw::<Type2>().expect("window");
             let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
-            pair.retire(1)[0].ok().expect("bound");
+            pair.retire(1)[0].check().expect("bound");
             for _ in 0..2 {
                 pair.b
                     .post_recv(wr::recv(pair.pd.buf(16).expect("buffer")))
@@ -166,7 +166,7 @@ fn peer_invalidates_with_send() {
             // After invalidation by the peer, the window can be bound to the same region only.
             let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
             pair.b.post_send(wr::bind(binding)).expect("bind");
-            pair.retire(1)[0].ok().expect("bound");
+            pair.retire(1)[0].check().expect("bound");
             assert_eq!(read(&mut pair, bound.remote()), WcStatus::SUCCESS);
             pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
             pair.a
@@ -204,7 +204,7 @@ fn window_invalidated_before_its_binding_retires_is_kept() {
             let done = pair.retire(2);
             let received = done.iter().find(|one| one.direction() == Direction::Recv);
             let received = received.expect("received");
-            received.ok().expect("invalidated");
+            received.check().expect("invalidated");
             let bound = bound.invalidated_by(received);
             let bound = bound.expect_err("the binding has not retired");
             // The completion of a later request retires the binding.
@@ -232,7 +232,7 @@ fn type_1_windows_bind_and_unbind() {
                     .bind_mw(window, &region, REMOTE_ACCESS, 7)
                     .expect("bind");
                 let done = pair.retire(1).remove(0);
-                done.ok().expect("bound");
+                done.check().expect("bound");
                 assert_eq!(done.tag(), 7);
                 assert_eq!(
                     read(&mut pair, bound.remote()),
@@ -241,7 +241,7 @@ fn type_1_windows_bind_and_unbind() {
                 );
                 pair.b.unbind_mw(bound, 8).expect("unbind");
                 let done = pair.retire(1).remove(0);
-                done.ok().expect("unbound");
+                done.check().expect("unbound");
                 window = done.into_window().expect("unbound");
             }
         }
@@ -261,7 +261,7 @@ fn bound_window_keeps_its_region_alive() {
             let remote = bound.remote();
             match order {
                 0 => {
-                    pair.retire(1)[0].ok().expect("bound");
+                    pair.retire(1)[0].check().expect("bound");
                     drop(region);
                     assert_eq!(
                         read(&mut pair, remote),
@@ -270,7 +270,7 @@ fn bound_window_keeps_its_region_alive() {
                     );
                 }
                 1 => {
-                    pair.retire(1)[0].ok().expect("bound");
+                    pair.retire(1)[0].check().expect("bound");
                     drop(bound);
                     assert_eq!(
                         read(&mut pair, remote),
@@ -280,7 +280,7 @@ fn bound_window_keeps_its_region_alive() {
                 }
                 2 => drop((bound, region)), // the request may be in flight
                 3 => {
-                    pair.retire(1)[0].ok().expect("bound");
+                    pair.retire(1)[0].check().expect("bound");
                     drop(pair);
                     drop((region, bound));
                 }
@@ -343,7 +343,7 @@ fn region_is_reclaimed_after_its_windows_are_invalidated() {
         let window = pair.pd.alloc_mw::<Type2>().expect("window");
         let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
         pair.b.post_send(wr::bind(binding)).expect("bind");
-        pair.retire(1)[0].ok().expect("bound");
+        pair.retire(1)[0].check().expect("bound");
         let failed = region.try_into_buf().expect_err("a window is bound to it");
         assert!(failed.to_string().contains("memory window"), "{failed}");
         pair.b.post_send(wr::invalidate(bound)).expect("invalidate");

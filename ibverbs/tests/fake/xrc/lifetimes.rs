@@ -235,7 +235,7 @@ fn an_event_names_the_xrc_object() {
     let setup = Setup::new(PROFILES[0]);
     let events = setup.context.async_events().expect("events");
     let read = || {
-        let all = std::iter::from_fn(|| events.try_get().expect("events"));
+        let all = std::iter::from_fn(|| events.try_next().expect("events"));
         all.map(|event| event.source).collect::<Vec<_>>()
     };
     setup.fake.raise(EventType::QP_FATAL.0);

@@ -230,7 +230,7 @@ fn a_file_identifies_an_xrc_domain() {
     sender
         .retire(cq.poll().expect("poll").next().expect("sent"))
         .expect("in flight")
-        .ok()
+        .check()
         .expect("success");
     drop((sender, cq, pd, second, receiver, target, first, context));
     fake.assert_clean();

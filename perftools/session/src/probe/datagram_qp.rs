@@ -240,7 +240,7 @@ fn event(done: Retired, source: UdSource, at: u64) -> Result<Option<Event>> {
             at,
         }));
     }
-    done.ok()?;
+    done.check()?;
     let len = done.received_len();
     let Some(buf) = done.into_buf() else {
         return Ok(None);

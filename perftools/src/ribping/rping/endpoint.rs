@@ -114,7 +114,7 @@ impl RpingEndpoint {
     }
 
     fn handle(&self, connection: &mut Connection, retired: Retired) -> Result<CompletionKind> {
-        if let Err(error) = retired.ok() {
+        if let Err(error) = retired.check() {
             // On iWARP the flush error can be polled before the disconnect event that caused it.
             let _ = if retired.status() == WcStatus::WR_FLUSH_ERR && !connection.is_disconnected() {
                 connection.wait_event(Some(DISCONNECT_TIMEOUT))

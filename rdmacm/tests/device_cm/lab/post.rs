@@ -57,7 +57,7 @@ impl UdPeer {
                     .qp
                     .retire(completion)
                     .expect("a completion of this queue pair");
-                retired.ok().expect("success");
+                retired.check().expect("success");
                 return Some((
                     retired.into_buf().expect("the posted buffer")[GRH_LEN..].to_vec(),
                     source,

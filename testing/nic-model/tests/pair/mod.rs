@@ -110,7 +110,7 @@ impl Pair {
         self.a.post_send(wr::send(message)).expect("send");
         let mut received = Vec::new();
         for retired in self.retire(2) {
-            retired.ok().expect("success");
+            retired.check().expect("success");
             if retired.direction() == ibverbs::Direction::Recv {
                 received = retired.into_buf().expect("a buffer").to_vec();
             }

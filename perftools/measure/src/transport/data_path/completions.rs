@@ -111,7 +111,7 @@ impl QpGroup {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     fn handle_retired(&mut self, retired: Retired) -> Result<()> {
-        retired.ok()?;
+        retired.check()?;
         if retired.direction() == Direction::Send {
             return self.handle_send(retired.opcode(), retired.tag());
         }

@@ -339,7 +339,7 @@ impl DataPath for VerbsDataPath {
             return Ok(());
         }
         self.last_check = now;
-        while let Some(event) = self.events.try_get()? {
+        while let Some(event) = self.events.try_next()? {
             if event.event_type == EventType::DEVICE_FATAL {
                 let device = self.events.context().device_name();
                 return Err(Error::new(

@@ -232,7 +232,7 @@ impl Completions<'_> {
             let Ok(retired) = qp.retire(completion) else {
                 continue;
             };
-            retired.ok()?;
+            retired.check()?;
             if retired.direction() == Direction::Send {
                 sends += 1;
             } else {
