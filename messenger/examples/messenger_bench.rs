@@ -184,7 +184,7 @@ fn messengers(ip: IpAddr, options: &MessengerOptions<'_>) -> Result<(Messenger, 
     let address = listener.local_addr();
     thread::scope(|scope| {
         let client = scope.spawn(|| Messenger::connect(address, options, LIMIT));
-        let request = listener.accept(Some(LIMIT))?.ok_or("no request")?;
+        let request = listener.next_request(Some(LIMIT))?.ok_or("no request")?;
         let server = Messenger::accept(request, options, LIMIT)?;
         let client = client.join().map_err(|_| "the client failed")??;
         Ok((client, server))

@@ -245,7 +245,7 @@ fn messenger_pair(
     let address = listener.local_addr();
     let client = async move { Ok(AsyncMessenger::connect(address, &options).await?) };
     let server = async move {
-        let request = AsyncListener::new(listener)?.accept().await?;
+        let request = AsyncListener::new(listener)?.next_request().await?;
         Ok(AsyncMessenger::accept(request, &options).await?)
     };
     Ok((client, server))

@@ -87,7 +87,7 @@ setters! {
 /// let options = MessengerOptions::new().group(&group);
 /// let listener = Listener::bind("10.99.0.1:7471".parse()?, 64)?;
 /// let mut clients = Vec::new();
-/// while let Some(request) = listener.accept(None)? {
+/// while let Some(request) = listener.next_request(None)? {
 ///     clients.push(Messenger::accept(request, &options, LIMIT)?);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())

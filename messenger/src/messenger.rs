@@ -55,7 +55,7 @@ use crate::state::{Side, State};
 ///     client.shutdown(LIMIT)?;
 ///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// });
-/// let request = listener.accept(Some(LIMIT))?.ok_or("no client connected")?;
+/// let request = listener.next_request(Some(LIMIT))?.ok_or("no client connected")?;
 /// let mut server = Messenger::accept(request, &MessengerOptions::default(), LIMIT)?;
 /// while let Some(message) = server.recv(LIMIT)? {
 ///     server.send(&message, LIMIT)?;

@@ -38,7 +38,7 @@ use super::{Message, Messenger, MessengerOptions, SendBuffer};
 /// use messenger::{AsyncMessenger, MessengerOptions};
 ///
 /// loop {
-///     let request = listener.accept().await?;
+///     let request = listener.next_request().await?;
 ///     tokio::spawn(async move {
 ///         let mut client = AsyncMessenger::accept(request, &MessengerOptions::default()).await?;
 ///         while let Some(message) = client.recv().await? {

@@ -195,7 +195,7 @@ impl Offered {
         let Some(listener) = &self.listener else {
             return Ok(None);
         };
-        while let Some(request) = listener.try_accept()? {
+        while let Some(request) = listener.try_request()? {
             if request
                 .private_data()
                 .starts_with(&self.secret.to_le_bytes())

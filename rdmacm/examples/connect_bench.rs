@@ -246,7 +246,7 @@ fn serve(
     let mut queue_pairs = QueuePairs::new(device)?;
     let (mut accepting, mut connections) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        let request = listener.accept(None)?.ok_or("no request")?;
+        let request = listener.next_request(None)?.ok_or("no request")?;
         let ready = request.with_qp(queue_pairs.create()?)?;
         accepting.push(ready.start(&ConnectParams::new())?);
     }

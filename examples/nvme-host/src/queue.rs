@@ -275,7 +275,7 @@ impl Queue {
                 return Ok(());
             }
             if self.channel.wait(Some(EVENT_INTERVAL))?.is_none() {
-                self.connection.check_event()?;
+                self.connection.try_event()?;
             }
             if self.connection.is_disconnected() {
                 return Err(self.lost("the target disconnected"));

@@ -69,7 +69,7 @@ async fn serve(address: SocketAddr) -> Result<()> {
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            request = listener.accept() => {
+            request = listener.next_request() => {
                 tasks.spawn(echo(request?));
             }
             Some(finished) = tasks.join_next() => match finished? {

@@ -86,7 +86,7 @@ const RESPONSE: Range<usize> = Request::LEN..Request::LEN + Response::LEN;
 
 /// Serves one client until it shuts down.
 async fn serve(listener: AsyncListener) -> Result<()> {
-    let request = listener.accept().await?;
+    let request = listener.next_request().await?;
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
     let options = MessengerOptions::new().access(access);
     let mut client = AsyncMessenger::accept(request, &options).await?;

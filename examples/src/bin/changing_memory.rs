@@ -87,7 +87,7 @@ fn serve(address: SocketAddr) -> Result<()> {
     let listener = Listener::bind(address, 16)?;
     println!("listening on {}", listener.local_addr());
     loop {
-        let Some(request) = listener.accept(None)? else {
+        let Some(request) = listener.next_request(None)? else {
             continue;
         };
         let peer = request.peer_addr();
@@ -118,7 +118,7 @@ fn serve_client(request: ConnectRequest) -> Result<()> {
         sleep(PAUSE);
         region.write(RECORD_LEN / 2, second)?;
         sleep(PAUSE);
-        if connection.check_event()?.is_some() {
+        if connection.try_event()?.is_some() {
             println!(
                 "{}: disconnected after {number} changes",
                 connection.peer_addr()
@@ -168,7 +168,7 @@ fn wait(cq: &mut CompletionQueue, connection: &mut Connection) -> Result<()> {
         if let Some(completion) = cq.poll()?.next() {
             return Ok(connection.qp_mut().retire(completion)?.check()?);
         }
-        if let Some(event) = connection.check_event()? {
+        if let Some(event) = connection.try_event()? {
             return Err(format!("{}: {}", connection.peer_addr(), event.event_type).into());
         }
         std::thread::yield_now(); // the peer may need this processor

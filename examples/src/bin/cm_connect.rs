@@ -98,7 +98,7 @@ impl Resources {
                 }
             }
             // A peer that disconnects causes an event, but not always a completion.
-            if let Some(event) = connection.check_event()? {
+            if let Some(event) = connection.try_event()? {
                 return Err(format!("{}: {}", connection.peer_addr(), event.event_type).into());
             }
             std::thread::yield_now();
@@ -150,7 +150,7 @@ fn serve(address: SocketAddr) -> Result<()> {
     loop {
         // 1. The request names the peer, the device and the peer's private data. Dropping it
         //    rejects it.
-        let Some(request) = listener.accept(None)? else {
+        let Some(request) = listener.next_request(None)? else {
             continue;
         };
         let peer = request.peer_addr();

@@ -57,7 +57,7 @@ fn parse(address: &str) -> Result<SocketAddr> {
 fn receive(address: SocketAddr) -> Result<()> {
     let listener = Listener::bind(address, 1)?;
     println!("listening on {}", listener.local_addr());
-    let request = listener.accept(None)?.ok_or("no client connected")?;
+    let request = listener.next_request(None)?.ok_or("no client connected")?;
 
     let context = request.context()?;
     let pd = context.alloc_pd()?;

@@ -54,7 +54,7 @@ fn serve(address: SocketAddr) -> Result<()> {
     let listener = Listener::bind(address, 16)?;
     println!("listening on {}", listener.local_addr());
     loop {
-        let Some(request) = listener.accept(None)? else {
+        let Some(request) = listener.next_request(None)? else {
             continue;
         };
         let peer = request.peer_addr();

@@ -145,7 +145,7 @@ impl Peer {
                     return Ok(Some(retired));
                 }
             }
-            self.connection.check_event()?;
+            self.connection.try_event()?;
             if self.connection.is_disconnected() {
                 return Ok(None);
             }
@@ -181,7 +181,7 @@ fn serve(address: SocketAddr) -> Result<()> {
     let listener = Listener::bind(address, 16)?;
     println!("listening on {}", listener.local_addr());
     loop {
-        let Some(request) = listener.accept(None)? else {
+        let Some(request) = listener.next_request(None)? else {
             continue;
         };
         let peer = request.peer_addr();

@@ -91,7 +91,7 @@ async fn serve(address: SocketAddr) -> Result<()> {
     // The first request shows on which device the clients arrive.
     let first = loop {
         events.next().await?;
-        if let Some(request) = listener.try_accept()? {
+        if let Some(request) = listener.try_request()? {
             break request;
         }
     };
@@ -110,7 +110,7 @@ async fn serve(address: SocketAddr) -> Result<()> {
         }
         tokio::select! {
             key = events.next() => match key? {
-                key if key == listener.key() => request = listener.try_accept()?,
+                key if key == listener.key() => request = listener.try_request()?,
                 key => server.check_client(key)?,
             },
             completions = cq.completions() => {
@@ -169,7 +169,7 @@ impl Server {
     fn check_client(&mut self, key: IdKey) -> Result<()> {
         let client = self.clients.values_mut().find(|client| client.key() == key);
         let Some(client) = client else { return Ok(()) };
-        let failed = client.check_event().is_err();
+        let failed = client.try_event().is_err();
         if failed || client.is_disconnected() {
             let qp_num = client.qp().qp_num();
             self.clients.remove(&qp_num); // destroys the queue pair, and returns its buffers
@@ -243,7 +243,7 @@ fn wait(connection: &mut Connection, cq: &mut CompletionQueue) -> Result<Buf> {
                 return Ok(retired.into_buf().ok_or("a receive had no buffer")?);
             }
         }
-        if let Some(event) = connection.check_event()? {
+        if let Some(event) = connection.try_event()? {
             return Err(format!("{}: {}", connection.peer_addr(), event.event_type).into());
         }
         std::thread::yield_now();

@@ -77,7 +77,7 @@ fn send(server: SocketAddr, text: &str) -> Result<()> {
 fn serve(address: SocketAddr) -> Result<()> {
     let listener = ListenOptions::new().bind_datagram(address)?;
     println!("listening on {}", listener.local_addr());
-    let request = listener.accept(None)?.ok_or("no request arrived")?;
+    let request = listener.next_request(None)?.ok_or("no request arrived")?;
     let port_num = request.port_num();
     let mut socket = Socket::new(&request.context()?)?;
     request.start_qp(&mut socket.qp)?;

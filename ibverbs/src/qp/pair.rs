@@ -61,7 +61,7 @@ use crate::wr::{Owner, SendScratch};
 ///             a.retire(completion)?.check()?;
 ///         } else {
 ///             let received = b.retire(completion)?;
-///             received.ok()?;
+///             received.check()?;
 ///             assert_eq!(&received.into_buf().expect("the receive had a buffer")[..], b"hello");
 ///             return Ok(());
 ///         }

@@ -241,7 +241,11 @@ fn destroyed_queue_pairs_are_named_in_late_completions() {
             while sent == 0 {
                 assert!(Instant::now() < deadline, "round {round}");
                 for completion in sends.poll().expect("poll") {
-                    sender.retire(completion).expect("own").check().expect("sent");
+                    sender
+                        .retire(completion)
+                        .expect("own")
+                        .check()
+                        .expect("sent");
                     sent += 1;
                 }
             }

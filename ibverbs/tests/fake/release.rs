@@ -263,7 +263,10 @@ fn a_shared_receive_queue_releases_memory() {
                         .check()
                         .expect("received");
                 } else {
-                    a.retire(completion).expect("in flight").check().expect("sent");
+                    a.retire(completion)
+                        .expect("in flight")
+                        .check()
+                        .expect("sent");
                 }
             }
             let is_released = srq.release(held).expect("own token");

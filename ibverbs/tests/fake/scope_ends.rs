@@ -99,7 +99,9 @@ fn a_queue_pair_that_left_a_scope_can_start_its_own() {
                 let error = foreign.expect_err("not in the scope").error();
                 assert_eq!(error, PostError::WrongQueue);
                 scope.post_send(wr::write(lent, region.remote()))?;
-                scope.wait(cq, LONG, |each| each.expect("of c").check().expect("success"))
+                scope.wait(cq, LONG, |each| {
+                    each.expect("of c").check().expect("success")
+                })
             })
             .expect("completes");
             two.pair.fake.finish_transmissions();

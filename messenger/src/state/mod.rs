@@ -347,7 +347,7 @@ impl State {
             return;
         };
         let outcome = loop {
-            match connection.check_event() {
+            match connection.try_event() {
                 Ok(Some(_)) => {}
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),

@@ -124,7 +124,7 @@ fn run_with(fault: &str, kind: &str) -> Option<(String, Result<()>)> {
         .stdout(Stdio::piped())
         .spawn()
         .expect("another process");
-    let request = listener.accept(Some(TIMEOUT)).expect("accept");
+    let request = listener.next_request(Some(TIMEOUT)).expect("accept");
     let request = request.expect("a request in time");
     let mut messenger =
         Messenger::accept(request, &MessengerOptions::new(), TIMEOUT).expect("accept");
@@ -225,7 +225,7 @@ fn pair(endpoint: &Endpoint) -> (Messenger, Messenger) {
     thread::scope(|scope| {
         let options = MessengerOptions::new();
         let active = scope.spawn(move || Messenger::connect(address, &options, TIMEOUT));
-        let request = listener.accept(Some(TIMEOUT)).expect("accept");
+        let request = listener.next_request(Some(TIMEOUT)).expect("accept");
         let request = request.expect("a request in time");
         let passive = Messenger::accept(request, &options, TIMEOUT).expect("accept");
         (active.join().expect("thread").expect("connect"), passive)

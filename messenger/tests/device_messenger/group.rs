@@ -42,7 +42,7 @@ fn connect(
         });
         let accept = || {
             let request = listener
-                .accept(Some(TIMEOUT))
+                .next_request(Some(TIMEOUT))
                 .expect("accept")
                 .expect("a request in time");
             Messenger::accept(request, options, TIMEOUT).expect("accept")
@@ -257,7 +257,7 @@ fn handshakes_that_fail_take_no_receives_of_a_group() {
             let listener = endpoint.listen();
             let address = listener.local_addr();
             let next = || {
-                let request = listener.accept(Some(TIMEOUT)).expect("accept");
+                let request = listener.next_request(Some(TIMEOUT)).expect("accept");
                 request.expect("a request in time")
             };
             for _ in 0..12 {
@@ -311,7 +311,7 @@ fn connections_cut_in_a_message_take_no_receives() {
                     let active = scope.spawn(|| {
                         Messenger::connect(address, &separate, TIMEOUT).expect("connect")
                     });
-                    let request = listener.accept(Some(TIMEOUT)).expect("accept");
+                    let request = listener.next_request(Some(TIMEOUT)).expect("accept");
                     let request = request.expect("a request in time");
                     let server = Messenger::accept(request, &in_group, TIMEOUT).expect("accept");
                     let mut client = active.join().expect("active side");

@@ -33,7 +33,7 @@ fn run_with(
         thread::scope(|scope| {
             let server = scope.spawn(|| {
                 let request = listener
-                    .accept(Some(TIMEOUT))
+                    .next_request(Some(TIMEOUT))
                     .expect("accept")
                     .expect("a request in time");
                 server(Messenger::accept(request, options, TIMEOUT).expect("accept"));
@@ -518,7 +518,7 @@ fn disconnects_read_by_another_thread_are_received() {
                     client
                 });
                 let request = listener
-                    .accept(Some(TIMEOUT))
+                    .next_request(Some(TIMEOUT))
                     .expect("accept")
                     .expect("an event or request in time");
                 let mut server = Messenger::accept(request, &options, TIMEOUT).expect("accept");

@@ -77,7 +77,7 @@ fn attack(endpoint: &lab::Endpoint, messages: &[Vec<u8>]) -> (usize, ibverbs::Er
             peer
         });
         let request = listener
-            .accept(Some(TIMEOUT))
+            .next_request(Some(TIMEOUT))
             .expect("accept")
             .expect("a request in time");
         let accepted = Messenger::accept(request, &options(), Duration::from_secs(2));
@@ -194,7 +194,7 @@ fn a_group_outlives_random_messages_of_all_members() {
             let listener = endpoint.listen();
             let address = listener.local_addr();
             let next = || {
-                let request = listener.accept(Some(TIMEOUT)).expect("accept");
+                let request = listener.next_request(Some(TIMEOUT)).expect("accept");
                 request.expect("a request in time")
             };
             let mut random = Random::new(0x5eed);
@@ -278,7 +278,7 @@ fn a_peer_that_is_no_messenger_times_out() {
         thread::scope(|scope| {
             let client = scope.spawn(|| connect(address, endpoint.resources(), b""));
             let request = listener
-                .accept(Some(TIMEOUT))
+                .next_request(Some(TIMEOUT))
                 .expect("accept")
                 .expect("a request in time");
             let started = Instant::now();
@@ -320,7 +320,7 @@ fn a_killed_peer_is_an_error_of_each_call() {
                 .spawn()
                 .expect("start");
             let request = listener
-                .accept(Some(TIMEOUT))
+                .next_request(Some(TIMEOUT))
                 .expect("accept")
                 .expect("a request in time");
             let mut server = Messenger::accept(request, &options(), TIMEOUT).expect("accept");
@@ -373,7 +373,7 @@ fn a_message_longer_than_a_receive_ends_the_connection() {
                 peer
             });
             let request = listener
-                .accept(Some(TIMEOUT))
+                .next_request(Some(TIMEOUT))
                 .expect("accept")
                 .expect("a request in time");
             let error = Messenger::accept(request, &options(), TIMEOUT)

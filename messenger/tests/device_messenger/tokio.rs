@@ -33,7 +33,7 @@ async fn pair(endpoint: &Endpoint) -> (AsyncMessenger, AsyncMessenger) {
     let address = listener.get_ref().local_addr();
     let options = options();
     let accept = async {
-        let request = listener.accept().await.expect("a request");
+        let request = listener.next_request().await.expect("a request");
         AsyncMessenger::accept(request, &options).await
     };
     let (active, passive) = tokio::join!(AsyncMessenger::connect(address, &options), accept);

@@ -100,7 +100,7 @@ fn rejected_connections_are_tried_again() {
         sleep(Duration::from_millis(400));
         let address = SocketAddr::new(address.parse().expect("an address"), CM_PORT);
         let listener = Listener::bind(address, 1).expect("a listener");
-        let request = listener.accept(Some(Duration::from_secs(20)));
+        let request = listener.next_request(Some(Duration::from_secs(20)));
         assert!(request.expect("a listener").is_some(), "{device}");
         drop(stream);
         assert_eq!(client.wait().code(), Some(1));

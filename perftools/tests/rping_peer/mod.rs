@@ -58,7 +58,7 @@ impl Peer {
 
     /// Accepts a client; returns `None` if it disappeared before it was connected.
     pub(crate) fn accept(listener: &Listener) -> Option<Self> {
-        let request = listener.accept(Some(LIMIT)).expect("a listener")?;
+        let request = listener.next_request(Some(LIMIT)).expect("a listener")?;
         let (qp, cq) = create_qp(&request.context().expect("open"));
         let mut ready = request.with_qp(qp).ok()?;
         post_recvs(ready.qp_mut());
@@ -87,7 +87,7 @@ impl Peer {
             if self.connection.is_disconnected() {
                 return None;
             }
-            let _ = self.connection.check_event().expect("an event");
+            let _ = self.connection.try_event().expect("an event");
             thread::sleep(Duration::from_millis(1));
         }
         panic!("neither a message nor a disconnect in time");

@@ -128,7 +128,7 @@ impl ConnectedId {
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
+    pub fn try_event(&mut self) -> Result<Option<CmEvent>> {
         let Some(event) = self.id.try_event()?.map(Event::into_public) else {
             return Ok(None);
         };
@@ -148,13 +148,13 @@ impl ConnectedId {
     /// timeout.
     ///
     /// # Errors
-    /// Same as [`check_event`](Self::check_event).
+    /// Same as [`try_event`](Self::try_event).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.id.channel().clone();
-        channel.wait_for(timeout, || self.check_event())
+        channel.wait_for(timeout, || self.try_event())
     }
 
     /// Awaits an event. Needs a tokio runtime with I/O enabled.
@@ -163,7 +163,7 @@ impl ConnectedId {
     /// A future that is dropped before it is ready has taken no event.
     ///
     /// # Errors
-    /// Same as [`check_event`](Self::check_event); also [`ErrorKind::InvalidInput`] if the
+    /// Same as [`try_event`](Self::try_event); also [`ErrorKind::InvalidInput`] if the
     /// connection is on a shared channel. Await [`EventChannel::next`] instead.
     ///
     /// # References
@@ -171,7 +171,7 @@ impl ConnectedId {
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
         let readable = self.id.channel().register_with_tokio()?;
-        readable.retry(|| self.check_event()).await
+        readable.retry(|| self.try_event()).await
     }
 
     /// Ends the connection.

@@ -19,7 +19,7 @@ use crate::params::Ece;
 ///
 /// A disconnect by the peer is reported by the event
 /// [`CmEventType::DISCONNECTED`](crate::CmEventType::DISCONNECTED), but not always by completions.
-/// Call [`check_event`](Self::check_event) when nothing completes, or wait on the
+/// Call [`try_event`](Self::try_event) when nothing completes, or wait on the
 /// [descriptor](AsFd).
 ///
 /// On Soft-iWARP, what the active side sends before the passive side has accepted can stay
@@ -39,7 +39,7 @@ use crate::params::Ece;
 ///     for completion in cq.poll()? {
 ///         connection.qp_mut().retire(completion)?.check()?;
 ///     }
-///     if let Some(event) = connection.check_event()? {
+///     if let Some(event) = connection.try_event()? {
 ///         println!("{}: {}", connection.peer_addr(), event.event_type);
 ///     }
 /// }
@@ -179,13 +179,13 @@ impl Connection {
     /// requests that never complete.
     ///
     /// # Errors
-    /// Same as [`ConnectedId::check_event`].
+    /// Same as [`ConnectedId::try_event`].
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
+    pub fn try_event(&mut self) -> Result<Option<CmEvent>> {
         let was_over = self.id.is_disconnected();
-        let outcome = self.id.check_event();
+        let outcome = self.id.try_event();
         if self.id.is_disconnected() && !was_over {
             // Soft-RoCE does not stop the queue pair otherwise. If it fails, nothing else can be
             // done.
@@ -198,7 +198,7 @@ impl Connection {
     /// timeout.
     ///
     /// # Errors
-    /// Same as [`check_event`](Self::check_event).
+    /// Same as [`try_event`](Self::try_event).
     ///
     /// # Example
     /// ```no_run
@@ -215,7 +215,7 @@ impl Connection {
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.id.channel().clone();
-        channel.wait_for(timeout, || self.check_event())
+        channel.wait_for(timeout, || self.try_event())
     }
 
     /// Returns the channel that delivers the events of the connection.
@@ -236,7 +236,7 @@ impl Connection {
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
         let readable = self.id.channel().register_with_tokio()?;
-        readable.retry(|| self.check_event()).await
+        readable.retry(|| self.try_event()).await
     }
 
     /// Ends the connection. Requests not yet acknowledged by the peer are lost: wait for their

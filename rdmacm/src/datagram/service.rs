@@ -46,7 +46,7 @@ impl ListenOptions {
 /// let mut cq = pd.context().create_cq(CqOptions::default())?;
 /// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
 /// let mut is_started = false;
-/// while let Some(request) = listener.accept(None)? {
+/// while let Some(request) = listener.next_request(None)? {
 ///     if !is_started {
 ///         request.start_qp(&mut qp)?; // post receives next
 ///         is_started = true;
@@ -85,24 +85,24 @@ impl ServiceListener {
     /// timeout.
     ///
     /// # Errors
-    /// Same as [`Listener::accept`](crate::Listener::accept).
+    /// Same as [`Listener::next_request`](crate::Listener::next_request).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<ServiceRequest>> {
-        self.0.accept(timeout, ServiceRequest::new)
+    pub fn next_request(&self, timeout: Option<Duration>) -> Result<Option<ServiceRequest>> {
+        self.0.next_request(timeout, ServiceRequest::new)
     }
 
     /// Returns a request that has already arrived, if there is one. For programs that wait on the
     /// [descriptor](AsFd) themselves.
     ///
     /// # Errors
-    /// Same as [`accept`](Self::accept).
+    /// Same as [`next_request`](Self::next_request).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub fn try_accept(&self) -> Result<Option<ServiceRequest>> {
-        self.0.try_accept(ServiceRequest::new)
+    pub fn try_request(&self) -> Result<Option<ServiceRequest>> {
+        self.0.try_request(ServiceRequest::new)
     }
 }
 

@@ -24,11 +24,11 @@ impl AsyncListener<ServiceListener> {
     /// A future that is dropped before it is ready has taken no request.
     ///
     /// # Errors
-    /// Same as [`ServiceListener::accept`].
+    /// Same as [`ServiceListener::next_request`].
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub async fn accept(&self) -> Result<ServiceRequest> {
-        self.readable().retry(|| self.get_ref().try_accept()).await
+    pub async fn next_request(&self) -> Result<ServiceRequest> {
+        self.readable().retry(|| self.get_ref().try_request()).await
     }
 }

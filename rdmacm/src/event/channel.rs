@@ -30,7 +30,7 @@ const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// system calls for each connection. Move others here with
 /// [`Connection::migrate`](crate::Connection::migrate) or the `migrate` method of their type. The
 /// channel returns the key of an identifier that has an event; read the event with the
-/// `check_event`, `try_accept` or [`try_finish`](crate::InProgress::try_finish) of its owner. Every
+/// `try_event`, `try_request` or [`try_finish`](crate::InProgress::try_finish) of its owner. Every
 /// identifier keeps its channel alive.
 ///
 /// # Example
@@ -48,13 +48,13 @@ const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// let mut clients = HashMap::new();
 /// while let Some(key) = channel.wait(None)? {
 ///     if key == listener.key() {
-///         let Some(request) = listener.try_accept()? else {
+///         let Some(request) = listener.try_request()? else {
 ///             continue;
 ///         };
 ///         let client = accept(request)?;
 ///         clients.insert(client.key(), client);
 ///     } else if let Some(client) = clients.get_mut(&key) {
-///         while let Some(event) = client.check_event()? {
+///         while let Some(event) = client.try_event()? {
 ///             println!("{}: {}", client.peer_addr(), event.event_type);
 ///         }
 ///         if client.is_disconnected() {

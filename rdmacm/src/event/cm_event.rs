@@ -76,8 +76,8 @@ c_value! {
 
 /// An event of a connection, copied and already acknowledged.
 ///
-/// An event never carries a new connection. Use [`Listener::accept`](crate::Listener::accept) to
-/// receive connect requests.
+/// An event never carries a new connection.
+/// [`Listener::next_request`](crate::Listener::next_request) receives connect requests.
 ///
 /// # Example
 /// ```no_run
@@ -133,8 +133,8 @@ enum Param {
 impl Event {
     /// Reads an event from a channel, if there is one.
     pub(crate) fn take_from(channel: &Arc<Channel>) -> Result<Option<Self>> {
-        // SAFETY: `try_next` has just returned the event of this channel, and nothing else refers to
-        // it.
+        // SAFETY: `try_next` has just returned the event of this channel, and nothing else refers
+        // to it.
         Ok(channel
             .try_next()?
             .map(|raw| unsafe { Self::copy(raw, channel) }))

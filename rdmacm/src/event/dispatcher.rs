@@ -14,7 +14,7 @@ use crate::event::{Event, HasNext};
 /// use rdmacm::{Connection, EventChannel, IdKey};
 /// # fn f(channel: &EventChannel, clients: &mut HashMap<IdKey, Connection>) -> ibverbs::Result<()> {
 /// if let Some(client) = channel.wait(None)?.and_then(|key| clients.get_mut(&key)) {
-///     println!("{:?}", client.check_event()?);
+///     println!("{:?}", client.try_event()?);
 /// }
 /// # Ok(()) }
 /// ```

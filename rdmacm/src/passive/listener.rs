@@ -22,7 +22,7 @@ use crate::passive::{ConnectRequest, ListeningId};
 /// use std::time::Duration;
 ///
 /// let listener = Listener::bind("0.0.0.0:7471".parse()?, 64)?;
-/// while let Some(request) = listener.accept(Some(Duration::from_secs(60)))? {
+/// while let Some(request) = listener.next_request(Some(Duration::from_secs(60)))? {
 ///     let pd = request.context()?.alloc_pd()?;
 ///     let mut cq = pd.context().create_cq(CqOptions::default())?;
 ///     let mut ready = request.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
@@ -68,20 +68,20 @@ impl Listener {
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<ConnectRequest>> {
-        self.0.accept(timeout, ConnectRequest::new)
+    pub fn next_request(&self, timeout: Option<Duration>) -> Result<Option<ConnectRequest>> {
+        self.0.next_request(timeout, ConnectRequest::new)
     }
 
     /// Returns a connect request that has already arrived, if there is one. For programs that wait
     /// on the [descriptor](AsFd) themselves.
     ///
     /// # Errors
-    /// Same as [`accept`](Self::accept).
+    /// Same as [`next_request`](Self::next_request).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub fn try_accept(&self) -> Result<Option<ConnectRequest>> {
-        self.0.try_accept(ConnectRequest::new)
+    pub fn try_request(&self) -> Result<Option<ConnectRequest>> {
+        self.0.try_request(ConnectRequest::new)
     }
 }
 

@@ -52,15 +52,15 @@ impl ListeningId {
         &self.channel
     }
 
-    pub(crate) fn accept<R>(
+    pub(crate) fn next_request<R>(
         &self,
         timeout: Option<Duration>,
         create: impl Fn(Id, &Event) -> Result<R>,
     ) -> Result<Option<R>> {
-        self.channel.wait_for(timeout, || self.try_accept(&create))
+        self.channel.wait_for(timeout, || self.try_request(&create))
     }
 
-    pub(crate) fn try_accept<R>(
+    pub(crate) fn try_request<R>(
         &self,
         create: impl Fn(Id, &Event) -> Result<R>,
     ) -> Result<Option<R>> {

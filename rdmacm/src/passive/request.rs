@@ -23,7 +23,7 @@ use crate::params::{ConnectParams, Ece, PrivateDataLimits, check_private_data};
 /// use rdmacm::{ConnectRequest, Listener};
 /// # fn serve(request: ConnectRequest) {}
 /// # fn f(listener: &Listener) -> ibverbs::Result<()> {
-/// while let Some(request) = listener.accept(None)? {
+/// while let Some(request) = listener.next_request(None)? {
 ///     if request.private_data().starts_with(b"v1") {
 ///         serve(request);
 ///     } else {

@@ -19,7 +19,7 @@ use crate::wait::Readable;
 ///
 /// let listener = AsyncListener::new(Listener::bind("0.0.0.0:7471".parse()?, 64)?)?;
 /// loop {
-///     let request = listener.accept().await?;
+///     let request = listener.next_request().await?;
 ///     tokio::spawn(async move {
 ///         let pd = request.context()?.alloc_pd()?;
 ///         let cq = pd.context().create_cq(CqOptions::default())?;
@@ -67,12 +67,12 @@ impl AsyncListener<Listener> {
     /// A future that is dropped before it is ready has taken no request.
     ///
     /// # Errors
-    /// Same as [`Listener::accept`].
+    /// Same as [`Listener::next_request`].
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub async fn accept(&self) -> Result<ConnectRequest> {
-        self.readable.retry(|| self.listener.try_accept()).await
+    pub async fn next_request(&self) -> Result<ConnectRequest> {
+        self.readable.retry(|| self.listener.try_request()).await
     }
 }
 

@@ -34,7 +34,7 @@ fn listen_on(endpoint: &Endpoint, channel: &EventChannel) -> Listener {
 
 fn expect_disconnected(connection: &mut Connection) {
     let event = connection
-        .check_event()
+        .try_event()
         .expect("check")
         .expect("an event or request");
     assert_eq!(event.event_type, CmEventType::DISCONNECTED);
@@ -110,7 +110,7 @@ fn a_shared_channel_returns_the_key_of_each_event() {
                         Some(listener.key())
                     );
                     let request = listener
-                        .try_accept()
+                        .try_request()
                         .expect("accept")
                         .expect("an event or request");
                     let resources = endpoint.resources();
@@ -152,7 +152,7 @@ fn a_shared_channel_returns_the_key_of_each_event() {
                 }
                 for (other, _) in &mut served {
                     assert_eq!(
-                        other.check_event().expect("check"),
+                        other.try_event().expect("check"),
                         None,
                         "an event of another connection"
                     );
@@ -324,7 +324,7 @@ fn a_shared_channel_rejects_requests_beyond_the_backlog() {
             read_channel(Duration::from_millis(300));
             let accept_waiting = || {
                 let mut accepted = Vec::new();
-                while let Some(request) = listener.try_accept().expect("accept") {
+                while let Some(request) = listener.try_request().expect("accept") {
                     let resources = endpoint.resources();
                     let ready = request.with_qp(resources.qp()).expect("INIT");
                     let accepting = ready.start(&ConnectParams::default()).expect("accept");
@@ -374,7 +374,7 @@ fn a_membership_migrates_to_a_shared_channel() {
                 .join(JoinAs::FULL_MEMBER)
                 .expect("join");
             member.migrate(&channel).expect("migrate");
-            assert_eq!(member.check_event().expect("no error"), None);
+            assert_eq!(member.try_event().expect("no error"), None);
             assert_eq!(
                 member
                     .wait_event(Some(Duration::from_millis(20)))

@@ -319,7 +319,7 @@ fn connected(endpoint: &Endpoint) -> (Peer, Peer) {
     thread::scope(|scope| {
         let passive = scope.spawn(|| {
             let resources = endpoint.resources();
-            let request = listener.accept(Some(TIMEOUT)).expect("accept");
+            let request = listener.next_request(Some(TIMEOUT)).expect("accept");
             let request = request.expect("a request in time").access(REMOTE);
             let ready = request.with_qp(resources.qp()).expect("INIT");
             Peer {

@@ -94,7 +94,8 @@ fn an_early_message_finds_the_receive_posted_before_connecting() {
                     let mut passive = accept(&listener, endpoint.resources(), b"");
                     let mut remaining = 2;
                     if passive.connection.transport() == TransportType::IWARP {
-                        passive.retire().check().expect("received"); // the active side must send first
+                        // The active side must send first.
+                        passive.retire().check().expect("received");
                         remaining = 1;
                     }
                     passive.send(b"from the passive side");
@@ -278,11 +279,7 @@ fn events_make_the_descriptor_readable() {
                 1
             );
         });
-        let event = a
-            .connection
-            .check_event()
-            .expect("check")
-            .expect("an event");
+        let event = a.connection.try_event().expect("check").expect("an event");
         assert_eq!(event.event_type, rdmacm::CmEventType::DISCONNECTED);
         assert!(matches!(
             a.connection.qp_mut().post_send(wr::send(wr::Empty)),
@@ -299,11 +296,11 @@ fn accept_returns_none_after_its_timeout() {
         let started = Instant::now();
         assert!(
             listener
-                .accept(Some(Duration::from_millis(100)))
+                .next_request(Some(Duration::from_millis(100)))
                 .expect("accept")
                 .is_none()
         );
         assert!((Duration::from_millis(100)..Duration::from_secs(3)).contains(&started.elapsed()));
-        assert!(listener.try_accept().expect("accept").is_none());
+        assert!(listener.try_request().expect("accept").is_none());
     }
 }

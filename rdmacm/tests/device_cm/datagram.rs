@@ -22,7 +22,7 @@ fn listen(endpoint: &Endpoint) -> ServiceListener {
 
 fn next(listener: &ServiceListener) -> ServiceRequest {
     listener
-        .accept(Some(TIMEOUT))
+        .next_request(Some(TIMEOUT))
         .expect("accept")
         .expect("an event or request in time")
 }
@@ -245,7 +245,7 @@ fn members_receive_until_they_leave() {
                 let mut member = join();
                 assert_eq!(member.device_name(), endpoint.name());
                 assert_eq!(member.local_addr().ip(), endpoint.ip);
-                assert_eq!(member.check_event().expect("no error"), None);
+                assert_eq!(member.try_event().expect("no error"), None);
                 let mut peer = UdPeer::new(&endpoint);
                 member.start_qp(&mut peer.qp).expect("RTS");
                 peer.receive(4);

@@ -18,7 +18,7 @@ fn a_disconnect_is_seen_by_both_sides() {
     for endpoint in endpoints() {
         let (mut a, mut b) = endpoint.pair();
         assert!(!a.connection.is_disconnected());
-        assert_eq!(a.connection.check_event().expect("check"), None);
+        assert_eq!(a.connection.try_event().expect("check"), None);
         a.connection.disconnect().expect("disconnect");
         b.expect_disconnected();
         a.expect_disconnected();

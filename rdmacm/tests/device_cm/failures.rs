@@ -449,7 +449,7 @@ fn too_long_private_data_is_reported() {
         );
         assert!(
             listener
-                .accept(Some(Duration::from_millis(50)))
+                .next_request(Some(Duration::from_millis(50)))
                 .expect("accept")
                 .is_none(),
             "nothing was sent"

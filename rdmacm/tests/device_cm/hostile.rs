@@ -220,7 +220,7 @@ fn connect_well_behaved(endpoint: &Endpoint, address: SocketAddr) -> Result<(), 
 
 /// Serves the next client. Returns `true` if it was well behaved.
 fn serve(endpoint: &Endpoint, listener: &Listener) -> Result<bool, ConnectError> {
-    let Some(request) = listener.accept(Some(Duration::from_secs(1)))? else {
+    let Some(request) = listener.next_request(Some(Duration::from_secs(1)))? else {
         return Ok(false);
     };
     let resources = endpoint.resources();

@@ -87,7 +87,7 @@ impl TcpPeer {
 /// Accepts the connection of a [`TcpPeer`], with two receives. `before` runs after the request of
 /// the peer was read, before the device replies.
 fn accept(endpoint: &Endpoint, listener: &Listener, before: impl FnOnce()) -> Peer {
-    let request = listener.accept(Some(TIMEOUT)).expect("accept");
+    let request = listener.next_request(Some(TIMEOUT)).expect("accept");
     let request = request.expect("a request").access(AccessFlags::REMOTE_READ);
     before();
     let resources = endpoint.resources();

@@ -262,7 +262,7 @@ fn requests_beyond_the_backlog_are_rejected_and_retried() {
                 thread::sleep(Duration::from_millis(200));
                 while clients.iter().any(|client| !client.is_finished()) {
                     let Some(request) = listener
-                        .accept(Some(Duration::from_millis(100)))
+                        .next_request(Some(Duration::from_millis(100)))
                         .expect("accept")
                     else {
                         continue;

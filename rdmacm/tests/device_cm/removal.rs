@@ -43,7 +43,7 @@ fn device_user_process() {
     };
     let mut users = Users::new(&endpoint);
     println!("in use");
-    let listener_result = users.listener.accept(Some(if change == "removed" {
+    let listener_result = users.listener.next_request(Some(if change == "removed" {
         Duration::from_secs(5)
     } else {
         TIMEOUT
@@ -118,7 +118,7 @@ impl Users {
         results.extend(
             self.service
                 .as_ref()
-                .map(|service| ("service", service.accept(limit).map(drop))),
+                .map(|service| ("service", service.next_request(limit).map(drop))),
         );
         results.extend(
             self.member

@@ -98,7 +98,7 @@ fn one_loop_connects_and_accepts_without_descriptors() {
                 let key = next(&channel);
                 let mut create_qp = || pool.qp(created.next().expect("a number"));
                 if key == listener.key() {
-                    while let Some(request) = listener.try_accept().expect("accept") {
+                    while let Some(request) = listener.try_request().expect("accept") {
                         let ready = request.with_qp(create_qp()).expect("INIT");
                         let accepting = ready.start(&ConnectParams::default()).expect("start");
                         table.accepting.insert(accepting.key(), accepting);
@@ -118,7 +118,7 @@ fn one_loop_connects_and_accepts_without_descriptors() {
             while ended.len() < keys.len() {
                 let key = next(&channel);
                 let connection = table.connections.get_mut(&key).expect("a connection");
-                while let Some(event) = connection.check_event().expect("check") {
+                while let Some(event) = connection.try_event().expect("check") {
                     if event.event_type == CmEventType::DISCONNECTED {
                         ended.insert(key);
                     }
@@ -209,7 +209,7 @@ fn abandoned_operations_leave_no_key_behind() {
                     continue;
                 }
                 // The request arrives, and is rejected when it is dropped.
-                let request = listener.accept(Some(TIMEOUT)).expect("accept");
+                let request = listener.next_request(Some(TIMEOUT)).expect("accept");
                 drop(request.expect("a request in time"));
                 drop(connecting);
             }
@@ -218,7 +218,7 @@ fn abandoned_operations_leave_no_key_behind() {
             let end = Instant::now() + TIMEOUT;
             while let Some(key) = channel.wait(Some(quiet)).expect("wait") {
                 assert_eq!(key, listener.key());
-                drop(listener.try_accept().expect("accept"));
+                drop(listener.try_request().expect("accept"));
                 assert!(Instant::now() < end, "the key is returned without end");
             }
         });

@@ -93,7 +93,7 @@ fn many_clients_and_a_server_share_one_thread() {
                     .collect();
                 let mut accepted = Vec::new();
                 for _ in 0..CLIENTS {
-                    let request = timeout(TIMEOUT, listener.accept())
+                    let request = timeout(TIMEOUT, listener.next_request())
                         .await
                         .expect("an event or request in time")
                         .expect("accept");
@@ -127,8 +127,12 @@ fn several_tasks_await_one_listener() {
                 let address = listener.get_ref().local_addr();
                 let pool: Vec<Resources> = (0..3).map(|_| endpoint.resources()).collect();
                 let (one, two, three) = tokio::join!(
-                    async { accept(listener.accept().await.expect("accept"), &pool[0]).await },
-                    async { accept(listener.accept().await.expect("accept"), &pool[1]).await },
+                    async {
+                        accept(listener.next_request().await.expect("accept"), &pool[0]).await
+                    },
+                    async {
+                        accept(listener.next_request().await.expect("accept"), &pool[1]).await
+                    },
                     async {
                         let mut connections = Vec::new();
                         for _ in 0..2 {
@@ -221,7 +225,7 @@ fn dropped_futures_lose_no_requests_or_events() {
                     (endpoint.resources(), endpoint.resources());
                 // No client has connected yet, and no task waits when one does.
                 assert!(
-                    timeout(Duration::from_millis(10), listener.accept())
+                    timeout(Duration::from_millis(10), listener.next_request())
                         .await
                         .is_err()
                 );
@@ -233,7 +237,7 @@ fn dropped_futures_lose_no_requests_or_events() {
                     async { connecting.finish().await.expect("connect") },
                     async {
                         tokio::time::sleep(Duration::from_millis(50)).await;
-                        let request = timeout(TIMEOUT, listener.accept())
+                        let request = timeout(TIMEOUT, listener.next_request())
                             .await
                             .expect("in time")
                             .expect("accept");
@@ -270,7 +274,7 @@ fn dropping_a_future_cancels_accepting() {
                 let connecting = ready(&endpoint, &active_resources, address)
                     .await
                     .start(&ConnectParams::default());
-                let request = listener.accept().await.expect("accept");
+                let request = listener.next_request().await.expect("accept");
                 let ready_request = request.with_qp(passive_resources.qp()).expect("INIT");
                 let accepting = ready_request
                     .start(&ConnectParams::default())
@@ -357,7 +361,7 @@ fn a_shared_channel_is_awaited_instead_of_its_identifiers() {
                             .expect("next");
                         assert_eq!(key, listener.key());
                         accept(
-                            listener.try_accept().expect("accept").expect("an event"),
+                            listener.try_request().expect("accept").expect("an event"),
                             &passive_resources,
                         )
                         .await
@@ -375,7 +379,7 @@ fn a_shared_channel_is_awaited_instead_of_its_identifiers() {
                         .expect("next"),
                     passive.key()
                 );
-                let event = passive.check_event().expect("check").expect("an event");
+                let event = passive.try_event().expect("check").expect("an event");
                 assert_eq!(event.event_type, CmEventType::DISCONNECTED);
                 let error = AsyncListener::new(listener)
                     .map(drop)

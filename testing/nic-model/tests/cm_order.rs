@@ -132,7 +132,7 @@ impl Setup {
     }
 
     fn request(&self) -> ConnectRequest {
-        let request = self.listener.accept(Some(TIMEOUT)).expect("accept");
+        let request = self.listener.next_request(Some(TIMEOUT)).expect("accept");
         request.expect("in time")
     }
 }

@@ -42,7 +42,7 @@ impl Connection {
     /// # Errors
     /// Returns an error if the peer has disconnected or the device was removed.
     pub(crate) fn check(&mut self) -> Result<()> {
-        match self.0.check_event()?.map(|event| event.event_type) {
+        match self.0.try_event()?.map(|event| event.event_type) {
             Some(CmEventType::DISCONNECTED) => {
                 Err(Error::device("the peer disconnected during the test"))
             }
@@ -134,7 +134,7 @@ impl CmListener {
             if Instant::now() >= deadline {
                 return Err(connect_timeout(self.listener.local_addr()));
             }
-            let Some(request) = self.listener.accept(Some(CHECK_INTERVAL))? else {
+            let Some(request) = self.listener.next_request(Some(CHECK_INTERVAL))? else {
                 continue;
             };
             // RoCE pads the private data with zeros. Dropping a request rejects it.

@@ -119,7 +119,7 @@ impl UdListener {
             if Instant::now() >= deadline {
                 return Err(connect_timeout(self.listener.local_addr()));
             }
-            let Some(request) = self.listener.accept(Some(CHECK_INTERVAL))? else {
+            let Some(request) = self.listener.next_request(Some(CHECK_INTERVAL))? else {
                 continue;
             };
             let address = request

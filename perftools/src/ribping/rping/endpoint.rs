@@ -93,7 +93,7 @@ impl RpingEndpoint {
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
             if self.channel.wait(Some(remaining))?.is_none() {
-                let _ = connection.check_event()?;
+                let _ = connection.try_event()?;
                 if connection.is_disconnected() {
                     return Err(disconnected());
                 }
@@ -119,7 +119,7 @@ impl RpingEndpoint {
             let _ = if retired.status() == WcStatus::WR_FLUSH_ERR && !connection.is_disconnected() {
                 connection.wait_event(Some(DISCONNECT_TIMEOUT))
             } else {
-                connection.check_event()
+                connection.try_event()
             };
             return Err(if connection.is_disconnected() {
                 disconnected()

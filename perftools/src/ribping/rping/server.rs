@@ -155,7 +155,7 @@ pub(crate) fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFl
                 drop(listener);
                 listener = listen_again(address, stop)?;
             }
-            let request = match listener.listener.accept(Some(POLL_INTERVAL)) {
+            let request = match listener.listener.next_request(Some(POLL_INTERVAL)) {
                 Ok(Some(request)) => request,
                 Ok(None) => continue,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(error.into()),

@@ -221,7 +221,7 @@ impl Membership {
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
-    pub fn check_event(&mut self) -> Result<Option<CmEvent>> {
+    pub fn try_event(&mut self) -> Result<Option<CmEvent>> {
         let Some(event) = self.id.try_event()? else {
             return Ok(None);
         };
@@ -232,13 +232,13 @@ impl Membership {
     /// timeout.
     ///
     /// # Errors
-    /// Same as [`check_event`](Self::check_event).
+    /// Same as [`try_event`](Self::try_event).
     ///
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.id.channel().clone();
-        channel.wait_for(timeout, || self.check_event())
+        channel.wait_for(timeout, || self.try_event())
     }
 
     /// Returns the key that an [`EventChannel`] returns for this membership.

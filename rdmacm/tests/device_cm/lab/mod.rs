@@ -289,7 +289,7 @@ fn connect_with(
 
 /// Waits for a connect request.
 pub(crate) fn request(listener: &Listener) -> ConnectRequest {
-    let request = listener.accept(Some(TIMEOUT)).expect("accept");
+    let request = listener.next_request(Some(TIMEOUT)).expect("accept");
     request.expect("a request in time")
 }
 

@@ -4,7 +4,7 @@ use rdmacm::Connection;
 
 fn close(mut connection: Connection) {
     let _reclaimed = connection.close();
-    let _event = connection.check_event();
+    let _event = connection.try_event();
 }
 
 fn main() {}

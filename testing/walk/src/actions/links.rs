@@ -286,7 +286,7 @@ fn connect_with_cm(
     let failed = |error: rdmacm::ConnectError| Violation(format!("connect: {error}"));
     thread::scope(|scope| {
         let passive = scope.spawn(|| {
-            let request = listener.accept(Some(TIMEOUT))?;
+            let request = listener.next_request(Some(TIMEOUT))?;
             let request = request.ok_or_else(|| Violation("no connection request".to_owned()))?;
             let ready = request.access(access).with_qp(b)?;
             ready.accept(&params, TIMEOUT).map_err(failed)

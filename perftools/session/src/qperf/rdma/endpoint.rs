@@ -193,7 +193,7 @@ impl QperfEndpoint {
                     show_time(timeout)
                 )));
             }
-            if let Some(request) = listener.accept(Some(CHECK_INTERVAL))? {
+            if let Some(request) = listener.next_request(Some(CHECK_INTERVAL))? {
                 break request;
             }
         };
@@ -314,7 +314,7 @@ impl QperfEndpoint {
 
     /// Checks that the peer has not disconnected and the device has not been removed.
     pub(super) fn check_connected(&mut self) -> Result<()> {
-        match self.connection.check_event()?.map(|event| event.event_type) {
+        match self.connection.try_event()?.map(|event| event.event_type) {
             Some(CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL) => Err(Error::new(
                 Kind::Device,
                 "the peer disconnected in the middle of the test",
