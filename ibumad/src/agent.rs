@@ -167,9 +167,7 @@ impl Port {
     /// # Errors
     /// [`ErrorKind::InvalidInput`]: another program already serves the same methods of the class,
     /// or a vendor class has no OUI.
-    ///
-    /// # References
-    /// [`umad_register2(3)`](https://man7.org/linux/man-pages/man3/umad_register2.3.html)
+    #[doc(alias = "umad_register2")]
     pub fn register(&self, options: AgentOptions) -> Result<Agent> {
         const CALL: &str = "umad_register2";
         let mut attr = umad_reg_attr {
@@ -233,9 +231,7 @@ impl Agent {
     /// # Errors
     /// [`ErrorKind::InvalidInput`]: the address cannot be used on this port. RoCE requires a global
     /// route.
-    ///
-    /// # References
-    /// [`umad_send(3)`](https://man7.org/linux/man-pages/man3/umad_send.3.html)
+    #[doc(alias = "umad_send")]
     pub fn send(&self, mad: &Mad, to: &Address, timeout: Duration) -> Result<()> {
         // A timeout of 0 would mean that no response is expected.
         let timeout_ms = to_millis(timeout).max(1);

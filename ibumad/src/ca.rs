@@ -137,9 +137,7 @@ impl Ca {
     ///
     /// # Errors
     /// Fails if sysfs cannot be read.
-    ///
-    /// # References
-    /// [`umad_get_ca_device_list(3)`](https://man7.org/linux/man-pages/man3/umad_get_ca_device_list.3.html)
+    #[doc(alias = "umad_get_ca_device_list")]
     pub fn names() -> Result<Vec<String>> {
         const CALL: &str = "umad_get_ca_device_list";
         load_libibumad(CALL)?;
@@ -186,9 +184,7 @@ impl Ca {
     /// }
     /// # Ok::<(), ibumad::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`umad_get_ca(3)`](https://man7.org/linux/man-pages/man3/umad_get_ca.3.html)
+    #[doc(alias = "umad_get_ca")]
     pub fn by_name(name: &str) -> Result<Self> {
         const CALL: &str = "umad_get_ca";
         load_libibumad(CALL)?;

@@ -49,9 +49,7 @@ impl Port {
     /// - [`ErrorKind::InvalidInput`]: the name cannot be an adapter's, or the port has no
     ///   management device;
     /// - [`ErrorKind::Unsupported`]: the kernel has no management devices.
-    ///
-    /// # References
-    /// [`umad_open_port(3)`](https://man7.org/linux/man-pages/man3/umad_open_port.3.html)
+    #[doc(alias = "umad_open_port")]
     pub fn open(ca_name: &str, port_num: u8) -> Result<Self> {
         const CALL: &str = "umad_open_port";
         let detail = || format!("{ca_name} port {port_num}");
@@ -113,9 +111,7 @@ impl Port {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`umad_recv(3)`](https://man7.org/linux/man-pages/man3/umad_recv.3.html)
+    #[doc(alias = "umad_recv")]
     pub fn recv(&self, timeout: Option<Duration>) -> Result<Option<Received>> {
         buffer::receive(self.fd(), timeout.map_or(-1, to_millis))
     }

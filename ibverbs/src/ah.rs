@@ -29,9 +29,7 @@ use crate::raw::AsRaw;
 /// let attr = AhAttr::for_gid(1, 1, peer).sl(3); // from the GID at index 1 of port 1
 /// assert_eq!(attr.grh.expect("a global route").hop_limit, 64);
 /// ```
-///
-/// # References
-/// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+#[doc(alias = "ibv_create_ah")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AhAttr {
@@ -61,6 +59,7 @@ pub struct AhAttr {
 ///
 /// # References
 /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html); IBA 8.3
+#[doc(alias = "ibv_create_ah")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GlobalRoute {
@@ -196,9 +195,7 @@ impl GlobalRoute {
 /// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+#[doc(alias = "ibv_create_ah")]
 #[derive(Clone)]
 pub struct AddressHandle(Arc<Inner>);
 
@@ -246,9 +243,7 @@ impl ProtectionDomain {
     /// ))?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+    #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, attr: &AhAttr) -> Result<AddressHandle> {
         let mut raw = attr.to_raw();
         let what = || format!("port {} of {}", attr.port_num, self.context().device_name());
@@ -269,9 +264,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if the buffer is shorter than the header that the source needs.
-    ///
-    /// # References
-    /// [`ibv_create_ah_from_wc(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah_from_wc.3.html)
+    #[doc(alias = "ibv_create_ah_from_wc")]
     pub fn create_ah_from_wc(
         &self,
         port_num: u8,

@@ -37,6 +37,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_create_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+    #[doc(alias = "ibv_create_comp_cntr")]
     pub struct CounterKind(u32) {
         /// Counts work requests: `IBV_COMP_CNTR_TYPE_WRS`.
         REQUESTS = rdma_sys::IBV_COMP_CNTR_TYPE_WRS => "requests",
@@ -58,6 +59,7 @@ bitflags! {
     ///
     /// # References
     /// [`ibv_qp_attach_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_qp_attach_comp_cntr.3.md)
+    #[doc(alias = "ibv_qp_attach_comp_cntr")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CounterOps: u32 {
         /// Sends.
@@ -88,6 +90,7 @@ bitflags! {
 ///
 /// # References
 /// [`ibv_query_comp_cntr_caps(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_query_comp_cntr_caps.3.md)
+#[doc(alias = "ibv_query_comp_cntr_caps")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CounterCaps {
@@ -122,6 +125,7 @@ pub struct CounterCaps {
 ///
 /// # References
 /// [`ibv_create_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+#[doc(alias = "ibv_create_comp_cntr")]
 #[derive(Clone)]
 pub struct CompletionCounter(Arc<Inner>);
 
@@ -156,6 +160,7 @@ impl Context {
     ///
     /// # References
     /// [`ibv_query_comp_cntr_caps(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_query_comp_cntr_caps.3.md)
+    #[doc(alias = "ibv_query_comp_cntr_caps")]
     pub fn query_counter_caps(&self) -> Result<CounterCaps> {
         let mut raw = ibv_comp_cntr_caps::default();
         // SAFETY: the context is open and the structure is writable.
@@ -177,6 +182,7 @@ impl Context {
     ///
     /// # References
     /// [`ibv_create_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+    #[doc(alias = "ibv_create_comp_cntr")]
     pub fn create_counter(&self, kind: CounterKind) -> Result<CompletionCounter> {
         let mut attr = ibv_comp_cntr_init_attr {
             type_: kind.0,
@@ -205,6 +211,7 @@ impl CompletionCounter {
     ///
     /// # References
     /// [`ibv_read_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+    #[doc(alias = "ibv_read_comp_cntr")]
     pub fn successes(&self) -> Result<u64> {
         let mut value = 0;
         // SAFETY: the counter is alive and the number is writable.
@@ -220,6 +227,7 @@ impl CompletionCounter {
     ///
     /// # References
     /// [`ibv_read_err_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+    #[doc(alias = "ibv_read_err_comp_cntr")]
     pub fn failures(&self) -> Result<u64> {
         let mut value = 0;
         // SAFETY: the counter is alive and the number is writable.
@@ -235,6 +243,7 @@ impl CompletionCounter {
     ///
     /// # References
     /// [`ibv_set_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+    #[doc(alias = "ibv_set_comp_cntr")]
     pub fn set_successes(&self, value: u64) -> Result<()> {
         // SAFETY: the counter is alive.
         let returned = unsafe { ibv_set_comp_cntr(self.as_raw(), value) };
@@ -248,6 +257,7 @@ impl CompletionCounter {
     ///
     /// # References
     /// [`ibv_set_err_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+    #[doc(alias = "ibv_set_err_comp_cntr")]
     pub fn set_failures(&self, value: u64) -> Result<()> {
         // SAFETY: the counter is alive.
         let returned = unsafe { ibv_set_err_comp_cntr(self.as_raw(), value) };
@@ -261,6 +271,7 @@ impl CompletionCounter {
     ///
     /// # References
     /// [`ibv_inc_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+    #[doc(alias = "ibv_inc_comp_cntr")]
     pub fn add_successes(&self, amount: u64) -> Result<()> {
         // SAFETY: the counter is alive.
         let returned = unsafe { ibv_inc_comp_cntr(self.as_raw(), amount) };
@@ -274,6 +285,7 @@ impl CompletionCounter {
     ///
     /// # References
     /// [`ibv_inc_err_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
+    #[doc(alias = "ibv_inc_err_comp_cntr")]
     pub fn add_failures(&self, amount: u64) -> Result<()> {
         // SAFETY: the counter is alive.
         let returned = unsafe { ibv_inc_err_comp_cntr(self.as_raw(), amount) };

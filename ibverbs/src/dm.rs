@@ -34,9 +34,7 @@ use crate::raw::AsRaw;
 ///     .reg_dm(&counters, 0, 64, AccessFlags::REMOTE_ATOMIC)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_alloc_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+#[doc(alias = "ibv_alloc_dm")]
 #[derive(Clone)]
 pub struct DeviceMemory(Arc<Inner>);
 
@@ -68,9 +66,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the device has no memory to allocate. The extended attributes
     /// have the size (`max_dm_size`).
-    ///
-    /// # References
-    /// [`ibv_alloc_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_alloc_dm")]
     pub fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DeviceMemory> {
         let mut attr = ibv_alloc_dm_attr {
             length: len,
@@ -109,9 +105,7 @@ impl DeviceMemory {
     /// its offset or length (often, both must be multiples of 4).
     ///
     /// [`ErrorKind::Unsupported`] if only the device can access the memory, as that of mana.
-    ///
-    /// # References
-    /// [`ibv_memcpy_to_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_memcpy_to_dm")]
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
         self.check_copy("ibv_memcpy_to_dm", offset, from.len())?;
         if !is_aligned(from) {
@@ -135,9 +129,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
-    ///
-    /// # References
-    /// [`ibv_memcpy_from_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_memcpy_from_dm")]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check_copy("ibv_memcpy_from_dm", offset, into.len())?;
         if !is_aligned(into) {
@@ -168,6 +160,7 @@ impl DeviceMemory {
     ///
     /// # References
     /// [`ibv_dm_export_dmabuf_fd(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_dm_export_dmabuf_fd.3.md)
+    #[doc(alias = "ibv_dm_export_dmabuf_fd")]
     pub fn export_dmabuf(&self) -> Result<OwnedFd> {
         // SAFETY: the memory is alive.
         let returned = unsafe { ibv_dm_export_dmabuf_fd(self.as_raw()) };

@@ -38,9 +38,7 @@ c_value! {
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_is_fork_initialized(3)`](https://man7.org/linux/man-pages/man3/ibv_is_fork_initialized.3.html)
+    #[doc(alias = "ibv_is_fork_initialized")]
     pub struct ForkStatus(u32) {
         /// Not safe: `IBV_FORK_DISABLED`.
         DISABLED = rdma_sys::IBV_FORK_DISABLED => "disabled",
@@ -76,9 +74,7 @@ pub(crate) fn record_open() {
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_is_fork_initialized(3)`](https://man7.org/linux/man-pages/man3/ibv_is_fork_initialized.3.html)
+#[doc(alias = "ibv_is_fork_initialized")]
 pub fn status() -> ForkStatus {
     let _opened = opened();
     // SAFETY: the call has no preconditions, except that no other thread calls ibv_fork_init, which
@@ -100,9 +96,7 @@ pub fn is_initialized() -> bool {
 /// # Errors
 /// - [`ErrorKind::InvalidInput`]: a device was opened before, and fork support was not enabled.
 /// - [`ErrorKind::Unsupported`]: the kernel cannot keep memory out of child processes.
-///
-/// # References
-/// [`ibv_fork_init(3)`](https://man7.org/linux/man-pages/man3/ibv_fork_init.3.html)
+#[doc(alias = "ibv_fork_init")]
 pub fn init() -> Result<()> {
     load_libibverbs("ibv_fork_init")?;
     let opened = opened();

@@ -58,9 +58,7 @@ const LINK: usize = 2;
 ///     queue.buf.cast::<u8>().wrapping_add((index * queue.stride) as usize)
 /// }
 /// ```
-///
-/// # References
-/// [`mlx5dv_init_obj(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_init_obj.3.html)
+#[doc(alias = "mlx5dv_init_obj")]
 pub struct LentQueues<'a> {
     qp: mlx5dv_qp,
     next_block: u16,
@@ -101,9 +99,7 @@ impl LentQueues<'_> {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if other queue pairs use the completion queue, or receives of a
     /// shared receive queue complete there.
-    ///
-    /// # References
-    /// [`mlx5dv_init_obj(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_init_obj.3.html)
+    #[doc(alias = "mlx5dv_init_obj")]
     pub fn completion_queue(&self) -> Result<mlx5dv_cq> {
         let inner = self.cq.inner();
         if self.cq_references != Some(Arc::strong_count(inner)) {
@@ -145,9 +141,7 @@ impl fmt::Debug for LentQueues<'_> {
 ///     (lent.free_entries() > 0).then(|| queue.buf.cast::<u8>().wrapping_add(offset))
 /// }
 /// ```
-///
-/// # References
-/// [`mlx5dv_init_obj(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_init_obj.3.html)
+#[doc(alias = "mlx5dv_init_obj")]
 #[derive(Debug)]
 pub struct LentReceives {
     queue: mlx5dv_srq,
@@ -292,9 +286,7 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`mlx5dv_init_obj(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_init_obj.3.html)
+    #[doc(alias = "mlx5dv_init_obj")]
     pub unsafe fn lend<R>(
         &mut self,
         send_cq: &mut CompletionQueue,
@@ -388,9 +380,7 @@ impl SharedReceiveQueue {
     /// }
     /// # }
     /// ```
-    ///
-    /// # References
-    /// [`mlx5dv_init_obj(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_init_obj.3.html)
+    #[doc(alias = "mlx5dv_init_obj")]
     pub unsafe fn lend<R, E: From<BatchError> + From<Error>>(
         &mut self,
         closure: impl FnOnce(&LentReceives, &mut RecvBatch<'_>) -> Result<R, E>,

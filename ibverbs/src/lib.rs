@@ -22,6 +22,9 @@
 //! import. Everything else is in a module: [`caps`], [`cq_ex`], [`event`], [`flow`], [`gid`],
 //! [`mw`], [`xrc`] and others.
 //!
+//! The search finds an item by the C function that it calls, such as `ibv_post_send`. Its manual
+//! page, at `https://man7.org/linux/man-pages/man3/ibv_post_send.3.html`, describes the verb.
+//!
 //! # A first program
 //!
 //! Two queue pairs in one process exchange one message. The program runs on any RoCE or InfiniBand

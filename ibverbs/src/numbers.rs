@@ -13,9 +13,7 @@ use std::fmt;
 /// writeln!(control, "{number}").expect("the connection to the peer"); // 0x000011
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
+#[doc(alias = "ibv_create_qp")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Qpn(pub u32);
@@ -41,9 +39,7 @@ impl Qpn {
 /// qp.start(1, 0, qkey, Psn(0))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+#[doc(alias = "ibv_modify_qp")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Qkey(pub u32);
@@ -59,6 +55,7 @@ pub struct Qkey(pub u32);
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 9.7.2
+#[doc(alias = "ibv_modify_qp")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Psn(pub u32);
@@ -95,9 +92,7 @@ impl Psn {
 /// qp.post_send(wr::send(wr::Inline(b"hello")).for_srq(store))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
+#[doc(alias = "ibv_create_srq_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SrqNum(pub u32);

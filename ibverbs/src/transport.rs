@@ -18,9 +18,7 @@ c_value! {
     /// let segments_datagrams = context.query_device_ex()?.tso.supported_qpts.contains(QpType::UD.0);
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
+    #[doc(alias = "ibv_create_qp")]
     pub struct QpType(u32) {
         /// Reliable connection: `IBV_QPT_RC`.
         RC = rdma_sys::IBV_QPT_RC => "RC",
@@ -297,6 +295,7 @@ const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
 ///
 /// # References
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.7
+#[doc(alias = "ibv_create_qp")]
 #[derive(Clone, Copy, Debug)]
 pub struct Rc;
 
@@ -324,6 +323,7 @@ impl ConnectedDuplexTransport for Rc {}
 ///
 /// # References
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.8
+#[doc(alias = "ibv_create_qp")]
 #[derive(Clone, Copy, Debug)]
 pub struct Uc;
 
@@ -351,6 +351,7 @@ impl ConnectedDuplexTransport for Uc {}
 ///
 /// # References
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.8
+#[doc(alias = "ibv_create_qp")]
 #[derive(Clone, Copy, Debug)]
 pub struct Ud;
 
@@ -380,6 +381,7 @@ impl DatagramTransport for Ud {}
 ///
 /// # References
 /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html); IBA annex A14
+#[doc(alias = "ibv_create_qp_ex")]
 #[derive(Clone, Copy, Debug)]
 pub struct XrcSend;
 
@@ -462,10 +464,8 @@ impl<T: Groupable + DatagramTransport> DatagramTransport for Grouped<T> {}
 /// qp.create_flow(&FlowRule::new(1, [FlowSpec::dst_udp_port(9000)]))?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
-/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[doc(alias = "ibv_create_qp")]
+#[doc(alias = "ibv_create_flow")]
 #[derive(Clone, Copy, Debug)]
 pub struct RawPacket;
 

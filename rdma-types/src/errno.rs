@@ -12,9 +12,7 @@ use std::fmt;
 /// assert_eq!(errno.name(), Some("ENOMEM"));
 /// assert_eq!(errno.to_string(), "Cannot allocate memory (ENOMEM)");
 /// ```
-///
-/// # References
-/// [`errno(3)`](https://man7.org/linux/man-pages/man3/errno.3.html)
+#[doc(alias = "errno")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Errno(pub i32);
 

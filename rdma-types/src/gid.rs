@@ -19,6 +19,7 @@ use crate::guid::Guid;
 ///
 /// # References
 /// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html); IBA 4.1.1
+#[doc(alias = "ibv_query_gid_ex")]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 

@@ -22,6 +22,7 @@ use crate::kind::ErrorKind;
 ///
 /// # References
 /// [`ibv_get_device_guid(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_guid.3.html); IBA 4.1.1
+#[doc(alias = "ibv_get_device_guid")]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(pub u64);
 

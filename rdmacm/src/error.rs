@@ -25,9 +25,7 @@ use crate::reject::RejectReason;
 /// }
 /// # }
 /// ```
-///
-/// # References
-/// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+#[doc(alias = "rdma_reject")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// Reason of the rejection.
@@ -56,9 +54,7 @@ pub struct Rejection {
 /// }
 /// # }
 /// ```
-///
-/// # References
-/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[doc(alias = "rdma_connect")]
 pub struct ConnectError {
     error: Error,
     rejection: Option<Rejection>,

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! active     Resolver ── resolve ──▶ Route ── with_qp ──▶ ReadyRoute ── connect ──▶ Connection
-//! passive    Listener ── accept ──▶ ConnectRequest ── with_qp ──▶ ReadyRequest ── accept ──▶ Connection
+//! passive    Listener ── next_request ──▶ ConnectRequest ── with_qp ──▶ ReadyRequest ── accept ──▶ Connection
 //!
 //! datagrams  Resolver ── resolve_datagram ──▶ DatagramRoute ── query ──▶ Service
-//!            ListenOptions ── bind_datagram ──▶ ServiceListener ── accept ──▶ ServiceRequest
+//!            ListenOptions ── bind_datagram ──▶ ServiceListener ── next_request ──▶ ServiceRequest
 //! multicast  Resolver ── join ──▶ Membership
 //! ```
 //!
@@ -56,7 +56,8 @@
 //!
 //! Each step that waits has three forms:
 //!
-//! - a blocking call with a time limit: `resolve`, `connect`, `accept`, `query`, `join`;
+//! - a blocking call with a time limit: `resolve`, `connect`, `next_request`, `accept`, `query`,
+//!   `join`;
 //! - a call that starts the step and returns an [`InProgress`] with a descriptor: `start` and
 //!   methods that begin with `start_`;
 //! - with the feature `tokio`, a future: `InProgress::finish`.

@@ -81,9 +81,7 @@ pub(crate) mod sealed {
 /// println!("{}", route.device_name());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+#[doc(alias = "rdma_get_cm_event")]
 #[must_use = "dropping an operation in progress cancels it"]
 pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
     /// The result of the operation.

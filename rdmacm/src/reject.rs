@@ -17,6 +17,7 @@ c_value! {
     ///
     /// # References
     /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html); IBA 12.6.7.2
+    #[doc(alias = "rdma_reject")]
     pub struct RejectReason(i32) {
         /// The peer has no queue pairs left.
         NO_QP = 1 => "no queue pair available",

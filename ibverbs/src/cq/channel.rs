@@ -56,9 +56,7 @@ const DETAIL: &str = "completion channel";
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
+#[doc(alias = "ibv_get_cq_event")]
 #[derive(Clone)]
 pub struct CompletionChannel(Arc<Inner>);
 
@@ -92,9 +90,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails if the process has too many open files.
-    ///
-    /// # References
-    /// [`ibv_create_comp_channel(3)`](https://man7.org/linux/man-pages/man3/ibv_create_comp_channel.3.html)
+    #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_comp_channel(&self) -> Result<CompletionChannel> {
         CompletionChannel::create(self.clone())
     }
@@ -135,9 +131,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     /// Fails if the device has been removed.
-    ///
-    /// # References
-    /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
+    #[doc(alias = "ibv_get_cq_event")]
     pub fn try_next(&self) -> Result<Option<CqId>> {
         let mut cq = ptr::null_mut();
         let mut cq_context = ptr::null_mut();
@@ -169,9 +163,7 @@ impl CompletionChannel {
     ///
     /// # Errors
     /// Fails if the device has been removed.
-    ///
-    /// # References
-    /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
+    #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqId>> {
         fd::wait_readable(self.as_fd(), DETAIL, timeout, || self.try_next())
     }

@@ -33,9 +33,7 @@ use crate::port::Lid;
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+#[doc(alias = "ibv_poll_cq")]
 #[must_use = "a completion that is not retired keeps the slot of its request"]
 pub struct Completion<'cq> {
     wc: &'cq ibv_wc,
@@ -139,10 +137,8 @@ impl fmt::Debug for Completion<'_> {
 /// qp.post_send(wr::send_to(wr::Inline(b"pong"), destination))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html),
-/// [`ibv_create_ah_from_wc(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah_from_wc.3.html)
+#[doc(alias = "ibv_poll_cq")]
+#[doc(alias = "ibv_create_ah_from_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UdSource {

@@ -24,9 +24,7 @@ use super::poll_state::PendingEntries;
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+#[doc(alias = "ibv_create_cq_ex")]
 pub struct CompletionsEx<'cq, F: FieldSet> {
     entries: PendingEntries<'cq, EntryEx>,
     fields: PhantomData<F>,
@@ -85,9 +83,7 @@ impl<F: FieldSet> fmt::Debug for CompletionsEx<'_, F> {
 /// println!("{} bytes at {completed:?}", retired.received_len());
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+#[doc(alias = "ibv_create_cq_ex")]
 #[must_use = "a completion that is not retired keeps the slot of its request"]
 pub struct CompletionEx<'cq, F: FieldSet> {
     completion: Completion<'cq>,

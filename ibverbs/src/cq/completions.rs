@@ -21,9 +21,7 @@ use super::poll_state::PendingEntries;
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+#[doc(alias = "ibv_poll_cq")]
 pub struct Completions<'cq>(pub(crate) PendingEntries<'cq, ibv_wc>);
 
 impl Completions<'_> {

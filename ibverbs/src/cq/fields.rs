@@ -30,9 +30,7 @@ pub(crate) mod private {
 /// use ibverbs::cq_ex::{CqFields, Enabled};
 /// let fields: CqFields<Enabled> = CqFields::new().timestamp();
 /// ```
-///
-/// # References
-/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+#[doc(alias = "ibv_create_cq_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enabled;
 
@@ -43,9 +41,7 @@ pub struct Enabled;
 /// use ibverbs::cq_ex::{CqFields, Disabled, Enabled};
 /// let only_cvlan: CqFields<Disabled, Disabled, Enabled> = CqFields::new().cvlan();
 /// ```
-///
-/// # References
-/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+#[doc(alias = "ibv_create_cq_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disabled;
 
@@ -90,9 +86,7 @@ impl Field for Disabled {
 /// use ibverbs::cq_ex::{CqFields, Disabled, Enabled};
 /// let fields: CqFields<Enabled, Disabled, Enabled> = CqFields::new().timestamp().cvlan();
 /// ```
-///
-/// # References
-/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+#[doc(alias = "ibv_create_cq_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqFields<
     T: Field = Disabled,

@@ -22,9 +22,7 @@ impl CompletionQueue {
     /// [`ErrorKind::Unsupported`] if the device cannot resize queues (Soft-iWARP).
     /// [`ErrorKind::InvalidInput`] if `depth` is 0, above `max_cqe`, or below the number of
     /// entries in the queue.
-    ///
-    /// # References
-    /// [`ibv_resize_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
+    #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, depth: u32) -> Result<()> {
         let what = || {
             format!(
@@ -55,9 +53,7 @@ impl CompletionQueue {
     /// [`ErrorKind::Unsupported`] if the device has no moderation (Soft-RoCE and Soft-iWARP).
     /// [`ErrorKind::InvalidInput`] if a value is above the maximum in
     /// [`CqModerationCaps`](crate::caps::CqModerationCaps).
-    ///
-    /// # References
-    /// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
+    #[doc(alias = "ibv_modify_cq")]
     pub fn moderate(&mut self, count: u16, period: Duration) -> Result<()> {
         let what = || {
             format!(

@@ -14,9 +14,7 @@ use super::channel::CompletionChannel;
 /// let cq = context.create_cq(CqOptions::new().depth(512).channel(&channel))?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
+#[doc(alias = "ibv_create_cq")]
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct CqOptions<'a> {

@@ -68,10 +68,8 @@ pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as 
 ///     Ok(retired)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
-/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+#[doc(alias = "ibv_create_cq")]
+#[doc(alias = "ibv_poll_cq")]
 pub struct CompletionQueue {
     inner: Arc<CqInner>,
     /// The handle of `inner`, copied so that polling needs one pointer less, or that of an empty
@@ -101,9 +99,7 @@ impl Context {
     ///
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
+    #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(&self, options: CqOptions<'_>) -> Result<CompletionQueue> {
         CompletionQueue::create_with(self, options, |id| create_classic(self, options, id))
     }
@@ -198,9 +194,7 @@ impl CompletionQueue {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
@@ -224,9 +218,7 @@ impl CompletionQueue {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll_one(&mut self) -> Result<Option<Completion<'_>>> {
@@ -322,9 +314,7 @@ impl CompletionQueue {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
         let channel = self.inner.channel.as_ref();
         let _events = channel.map(CompletionChannel::lock_events);

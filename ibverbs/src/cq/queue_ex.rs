@@ -47,9 +47,7 @@ use crate::raw::AsRaw;
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+#[doc(alias = "ibv_create_cq_ex")]
 pub struct CompletionQueueEx<F: FieldSet> {
     queue: CompletionQueue,
     state: PollState<EntryEx>,
@@ -68,9 +66,7 @@ impl Context {
     ///
     /// [`ErrorKind::Unsupported`] if the device has no extended
     /// completion queues, or lacks one of the fields. The software devices have none of the fields.
-    ///
-    /// # References
-    /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[doc(alias = "ibv_create_cq_ex")]
     pub fn create_cq_ex<F: FieldSet>(
         &self,
         options: CqOptions<'_>,
@@ -132,9 +128,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Errors
     /// An error is not a completion: requests in flight stay in flight.
-    ///
-    /// # References
-    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[doc(alias = "ibv_start_poll")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<CompletionsEx<'_, F>> {
@@ -226,9 +220,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Errors
     /// Those of [`CompletionQueue::arm`].
-    ///
-    /// # References
-    /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
         self.queue.arm(solicited_only)
     }
@@ -237,9 +229,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Errors
     /// Those of [`CompletionQueue::moderate`].
-    ///
-    /// # References
-    /// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
+    #[doc(alias = "ibv_modify_cq")]
     pub fn moderate(&mut self, count: u16, period: Duration) -> Result<()> {
         self.queue.moderate(count, period)
     }
@@ -248,9 +238,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # Errors
     /// Those of [`CompletionQueue::resize`].
-    ///
-    /// # References
-    /// [`ibv_resize_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
+    #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, depth: u32) -> Result<()> {
         self.queue.resize(depth)
     }

@@ -20,6 +20,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html); IBA 11.6.2
+    #[doc(alias = "ibv_poll_cq")]
     pub struct WcStatus(u32) {
         /// The request succeeded.
         SUCCESS = rdma_sys::IBV_WC_SUCCESS => "success",
@@ -117,9 +118,7 @@ c_value! {
     /// }
     /// # }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     pub struct WcOpcode(u32) {
         /// Send.
         SEND = rdma_sys::IBV_WC_SEND => "send",

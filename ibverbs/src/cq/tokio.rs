@@ -38,9 +38,7 @@ const CALL: &str = "epoll_ctl";
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
+#[doc(alias = "ibv_get_cq_event")]
 pub struct AsyncCompletionQueue {
     queue: CompletionQueue,
     channel: AsyncFd<Descriptor>,
@@ -66,9 +64,7 @@ impl AsyncCompletionQueue {
     ///
     /// # Panics
     /// Panics in a tokio runtime that was built without `enable_io`.
-    ///
-    /// # References
-    /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
+    #[doc(alias = "ibv_create_cq")]
     pub fn new(context: &Context, options: CqOptions<'_>) -> Result<Self> {
         if Handle::try_current().is_err() {
             let what = format!(
@@ -100,9 +96,7 @@ impl AsyncCompletionQueue {
     /// # Errors
     /// Those of [`CompletionQueue::poll`] and [`CompletionQueue::arm`]. It also fails if waiting
     /// for the channel fails. An error is not a completion: requests in flight stay in flight.
-    ///
-    /// # References
-    /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
+    #[doc(alias = "ibv_get_cq_event")]
     pub async fn completions(&mut self) -> Result<Completions<'_>> {
         while !self.has_completions()? {
             if !self.armed {
@@ -127,9 +121,7 @@ impl AsyncCompletionQueue {
     ///
     /// # Errors
     /// Those of [`CompletionQueue::poll`].
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
         self.queue.poll()
     }
@@ -138,9 +130,7 @@ impl AsyncCompletionQueue {
     ///
     /// # Errors
     /// Those of [`CompletionQueue::moderate`].
-    ///
-    /// # References
-    /// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
+    #[doc(alias = "ibv_modify_cq")]
     pub fn moderate(&mut self, count: u16, period: Duration) -> Result<()> {
         self.queue.moderate(count, period)
     }
@@ -149,9 +139,7 @@ impl AsyncCompletionQueue {
     ///
     /// # Errors
     /// Those of [`CompletionQueue::resize`].
-    ///
-    /// # References
-    /// [`ibv_resize_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
+    #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, depth: u32) -> Result<()> {
         self.queue.resize(depth)
     }

@@ -50,9 +50,7 @@ use crate::wr::{
 /// qp.post_send(wr::read(pd.buf(4096)?, remote).to(there))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`mlx5dv_create_qp(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+#[doc(alias = "mlx5dv_create_qp")]
 #[derive(Clone, Copy, Debug)]
 pub struct Dc;
 
@@ -122,9 +120,7 @@ pub(super) unsafe fn create(
 /// let target = srq.pd().create_dc_target(cq, srq, DcKey(0x1234))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`mlx5dv_create_qp(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+#[doc(alias = "mlx5dv_create_qp")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DcKey(pub u64);
 
@@ -145,9 +141,7 @@ impl fmt::Debug for DcKey {
 /// qp.post_send(wr::send(wr::Inline(b"hello")).to(destination))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`mlx5dv_wr_set_dc_addr(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_wr_post.3.html)
+#[doc(alias = "mlx5dv_wr_set_dc_addr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DcDestination {
     /// Address of the port, held by the sending queue pair.
@@ -194,9 +188,7 @@ impl ProtectionDomain {
     /// # Errors
     /// Same as [`create_qp`](Self::create_qp), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no DC.
-    ///
-    /// # References
-    /// [`mlx5dv_create_qp(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+    #[doc(alias = "mlx5dv_create_qp")]
     pub fn create_dc_qp(
         &self,
         send_cq: &CompletionQueue,
@@ -222,9 +214,7 @@ impl QueuePair<Dc> {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the queue pair is in another
     /// state or the port does not exist.
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn start(&mut self, path: &RcPath) -> Result<()> {
         self.handle().start_dc(path)
     }

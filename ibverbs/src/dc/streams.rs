@@ -60,9 +60,7 @@ use crate::wr::{
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`mlx5dv_create_qp(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+#[doc(alias = "mlx5dv_create_qp")]
 #[derive(Clone, Copy, Debug)]
 pub struct DcStreams;
 
@@ -107,9 +105,7 @@ impl DatagramTransport for DcStreams {}
 /// let limits = StreamLimits { concurrent: largest.concurrent.min(8), errored: largest.errored };
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`mlx5dv_create_qp(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+#[doc(alias = "mlx5dv_create_qp")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Number of streams that the adapter executes at the same time. Any number of streams can have
@@ -129,9 +125,7 @@ pub struct StreamLimits {
 /// qp.post_send(wr::send(wr::Inline(b"hello")).to(there).tag(7))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`mlx5dv_wr_set_dc_addr_stream(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_wr_post.3.html)
+#[doc(alias = "mlx5dv_wr_set_dc_addr_stream")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamDestination {
     /// The target.
@@ -176,9 +170,7 @@ impl Context {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the device has no streams.
-    ///
-    /// # References
-    /// [`mlx5dv_query_device(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_query_device.3.html)
+    #[doc(alias = "mlx5dv_query_device")]
     pub fn query_dc_streams(&self) -> Result<StreamLimits> {
         const VERB: &str = "mlx5dv_query_device";
         let mut attr = mlx5dv_context {
@@ -214,9 +206,7 @@ impl ProtectionDomain {
     /// - [`ErrorKind::Unsupported`] if the device has no streams.
     /// - [`ErrorKind::InvalidInput`] if a limit is not a power of 2, or exceeds that of the
     ///   [device](Context::query_dc_streams).
-    ///
-    /// # References
-    /// [`mlx5dv_create_qp(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+    #[doc(alias = "mlx5dv_create_qp")]
     pub fn create_dc_streams_qp(
         &self,
         send_cq: &CompletionQueue,
@@ -265,9 +255,7 @@ impl QueuePair<DcStreams> {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if the queue pair is in another state or the port does not
     /// exist.
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn start(&mut self, path: &RcPath) -> Result<()> {
         self.handle().start_dc(path)
     }
@@ -297,9 +285,7 @@ impl QueuePair<DcStreams> {
     ///     Ok(())
     /// }
     /// ```
-    ///
-    /// # References
-    /// [`mlx5dv_dci_stream_id_reset(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_dci_stream_id_reset.3.html)
+    #[doc(alias = "mlx5dv_dci_stream_id_reset")]
     pub fn reset_stream(&mut self, stream: u16) -> Result<()> {
         const VERB: &str = "mlx5dv_dci_stream_id_reset";
         let what = || format!("stream {stream} of a {}", self.handle().describe());

@@ -46,9 +46,7 @@ use crate::transport::Transport;
 /// publish(target.endpoint(&path)?);
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`mlx5dv_create_qp(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+#[doc(alias = "mlx5dv_create_qp")]
 pub struct DcTarget {
     raw: NonNull<ibv_qp>,
     id: QueueId,
@@ -77,9 +75,7 @@ impl ProtectionDomain {
     /// - [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no DC.
     /// - [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if a queue belongs to another device
     ///   or the shared receive queue to another protection domain.
-    ///
-    /// # References
-    /// [`mlx5dv_create_qp(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_create_qp.3.html)
+    #[doc(alias = "mlx5dv_create_qp")]
     pub fn create_dc_target(
         &self,
         cq: &CompletionQueue,
@@ -187,9 +183,7 @@ impl DcTarget {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the target is in another
     /// state or the port does not exist.
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn start(&mut self, path: &RcPath) -> Result<()> {
         self.handle().start_dc(path)?;
         // libmlx5 removes the completions of a target that is destroyed.
@@ -202,9 +196,7 @@ impl DcTarget {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    #[doc(alias = "ibv_query_qp")]
     pub fn state(&self) -> Result<QpState> {
         self.handle().state()
     }
@@ -214,9 +206,7 @@ impl DcTarget {
     /// # Errors
     /// If the driver fails, the target is leaked with the memory it could receive into, and counted
     /// ([`leaked_objects`](crate::leaked_objects)).
-    ///
-    /// # References
-    /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
+    #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<()> {
         ManuallyDrop::new(self).destroy_once()
     }

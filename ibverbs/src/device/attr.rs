@@ -26,9 +26,7 @@ c_value! {
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
+    #[doc(alias = "ibv_query_device")]
     pub struct AtomicCap(u32) {
         /// No atomic operations: `IBV_ATOMIC_NONE`.
         NONE = rdma_sys::IBV_ATOMIC_NONE => "ATOMIC_NONE",
@@ -55,9 +53,7 @@ bitflags! {
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
+    #[doc(alias = "ibv_query_device")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapFlags: u64 {
         /// The depth of a queue pair can be changed: `IBV_DEVICE_RESIZE_MAX_WR`.
@@ -142,9 +138,7 @@ bitflags! {
 /// let cq = context.create_cq(CqOptions::new().depth(limits.max_cqe.min(4096)))?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
+#[doc(alias = "ibv_query_device")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(
@@ -276,9 +270,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails only if the device has been removed.
-    ///
-    /// # References
-    /// [`ibv_query_device(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device.3.html)
+    #[doc(alias = "ibv_query_device")]
     pub fn query_device(&self) -> Result<DeviceAttr> {
         let mut attr = ibv_device_attr::default();
         // SAFETY: the context is open and the structure is writable.

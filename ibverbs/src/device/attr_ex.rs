@@ -32,9 +32,7 @@ use crate::raw::AsRaw;
 /// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[doc(alias = "ibv_query_device_ex")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttrEx {
@@ -152,9 +150,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails only if the device has been removed.
-    ///
-    /// # References
-    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+    #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device_ex(&self) -> Result<DeviceAttrEx> {
         let mut attr = ibv_device_attr_ex::default();
         // SAFETY: the context is open, the input is null (none), and the structure is writable.

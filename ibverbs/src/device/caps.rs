@@ -12,9 +12,7 @@ bitflags! {
     /// let pages_on_demand = context.query_device_ex()?.odp.general.contains(OdpGeneralCaps::SUPPORT);
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+    #[doc(alias = "ibv_query_device_ex")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCaps: u64 {
         /// Memory can be registered for on-demand paging: `IBV_ODP_SUPPORT`.
@@ -37,9 +35,7 @@ bitflags! {
     /// let sends_on_demand = context.query_device_ex()?.odp.rc.contains(needed);
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+    #[doc(alias = "ibv_query_device_ex")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCaps: u32 {
         /// `IBV_ODP_SUPPORT_SEND`.
@@ -68,9 +64,7 @@ bitflags! {
     /// let checks_sums = context.query_device_ex()?.raw_packet_caps.contains(RawPacketCaps::IP_CSUM);
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+    #[doc(alias = "ibv_query_device_ex")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RawPacketCaps: u32 {
         /// Strips customer VLAN tags: `IBV_RAW_PACKET_CAP_CVLAN_STRIPPING`.
@@ -96,9 +90,7 @@ bitflags! {
     /// let spreads_udp = fields.contains(RxHashFields::SRC_PORT_UDP | RxHashFields::DST_PORT_UDP);
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+    #[doc(alias = "ibv_query_device_ex")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RxHashFields: u64 {
         /// `IBV_RX_HASH_SRC_IPV4`.
@@ -139,9 +131,7 @@ bitflags! {
 ///     .shared_with(1 << 30, AccessFlags::REMOTE_WRITE, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[doc(alias = "ibv_query_device_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "one field per transport")]
@@ -161,9 +151,7 @@ pub struct OdpCaps {
 /// let types = QpTypes(1 << QpType::RC.0 | 1 << QpType::UD.0);
 /// assert!(types.contains(QpType::UD.0) && !types.contains(QpType::UC.0));
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[doc(alias = "ibv_query_device_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct QpTypes(pub u32);
 
@@ -193,9 +181,7 @@ impl QpTypes {
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[doc(alias = "ibv_query_device_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TsoCaps {
@@ -217,9 +203,7 @@ pub struct TsoCaps {
 /// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[doc(alias = "ibv_query_device_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RssCaps {
@@ -248,9 +232,7 @@ pub struct RssCaps {
 /// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[doc(alias = "ibv_query_device_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacketPacingCaps {
@@ -274,9 +256,7 @@ pub struct PacketPacingCaps {
 /// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[doc(alias = "ibv_query_device_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TmCaps {
@@ -308,10 +288,8 @@ pub struct TmCaps {
 /// )?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html),
-/// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
+#[doc(alias = "ibv_query_device_ex")]
+#[doc(alias = "ibv_modify_cq")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CqModerationCaps {
@@ -330,9 +308,7 @@ pub struct CqModerationCaps {
 /// let adds_to_8_bytes = context.query_device_ex()?.pci_atomic.fetch_add & 2 != 0;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_device_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_device_ex.3.html)
+#[doc(alias = "ibv_query_device_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "one field per operation")]

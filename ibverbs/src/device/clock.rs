@@ -17,9 +17,7 @@ impl Context {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the device has no readable clock, as on both software devices.
-    ///
-    /// # References
-    /// [`ibv_query_rt_values_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_rt_values_ex.3.html)
+    #[doc(alias = "ibv_query_rt_values_ex")]
     pub fn raw_clock(&self) -> Result<u64> {
         const VERB: &str = "ibv_query_rt_values_ex";
         let what = || format!("the clock of {}", self.device_name());

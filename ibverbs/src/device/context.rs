@@ -27,9 +27,7 @@ use crate::raw::AsRaw;
 /// println!("{} queue pairs", context.query_device()?.max_qp);
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+#[doc(alias = "ibv_open_device")]
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -69,9 +67,7 @@ impl Device {
     ///   `/dev/infiniband/uverbs*`.
     /// - [`NotFound`](crate::ErrorKind::NotFound): the device was removed, or its device node is
     ///   missing.
-    ///
-    /// # References
-    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context> {
         Context::open(self.clone())
     }

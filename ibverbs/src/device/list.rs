@@ -31,9 +31,7 @@ c_value! {
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
+    #[doc(alias = "ibv_get_device_list")]
     pub struct TransportType(i32) {
         /// InfiniBand and RoCE: `IBV_TRANSPORT_IB`.
         IB = rdma_sys::IBV_TRANSPORT_IB => "InfiniBand",
@@ -60,6 +58,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_event_type_str(3)`](https://man7.org/linux/man-pages/man3/ibv_event_type_str.3.html) (`ibv_node_type_str`)
+    #[doc(alias = "ibv_event_type_str")]
     pub struct NodeType(i32) {
         /// Channel adapter: `IBV_NODE_CA`.
         CA = rdma_sys::IBV_NODE_CA => "InfiniBand channel adapter",
@@ -102,9 +101,7 @@ impl Drop for List {
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
+#[doc(alias = "ibv_get_device_list")]
 #[derive(Clone)]
 pub struct Device {
     raw: NonNull<ibv_device>,
@@ -124,9 +121,7 @@ impl Device {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the kernel has no RDMA support, or if libibverbs is not
     /// installed (with the feature `dlopen`).
-    ///
-    /// # References
-    /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
+    #[doc(alias = "ibv_get_device_list")]
     pub fn list() -> Result<Vec<Self>> {
         const CALL: &str = "ibv_get_device_list";
         load_libibverbs(CALL)?;
@@ -169,10 +164,8 @@ impl Device {
     /// let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html),
-    /// [`ibv_get_device_name(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_name.3.html)
+    #[doc(alias = "ibv_get_device_list")]
+    #[doc(alias = "ibv_get_device_name")]
     pub fn by_name(name: &str) -> Result<Self> {
         let devices = Self::list()?;
         if let Some(device) = devices.iter().find(|device| device.name() == name) {
@@ -198,10 +191,8 @@ impl Device {
     /// let device = ibverbs::Device::by_guid("0002:c903:00a1:b2c3".parse()?)?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html),
-    /// [`ibv_get_device_guid(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_guid.3.html)
+    #[doc(alias = "ibv_get_device_list")]
+    #[doc(alias = "ibv_get_device_guid")]
     pub fn by_guid(guid: Guid) -> Result<Self> {
         let devices = Self::list()?;
         let describe = |devices: &[Self]| -> Vec<String> {
@@ -237,9 +228,7 @@ impl Device {
 
     /// Returns the kernel's index of the device, which does not change when the device is renamed;
     /// `None` if the kernel does not report one.
-    ///
-    /// # References
-    /// [`ibv_get_device_index(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_index.3.html)
+    #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         // SAFETY: `self` keeps the device alive.
         u32::try_from(unsafe { ibv_get_device_index(self.raw.as_ptr()) }).ok()
@@ -251,9 +240,7 @@ impl Device {
     }
 
     /// Returns the node GUID.
-    ///
-    /// # References
-    /// [`ibv_get_device_guid(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_guid.3.html)
+    #[doc(alias = "ibv_get_device_guid")]
     pub fn guid(&self) -> Guid {
         // SAFETY: `self` keeps the device alive.
         let guid = unsafe { ibv_get_device_guid(self.raw.as_ptr()) };

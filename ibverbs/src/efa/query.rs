@@ -25,9 +25,7 @@ bitflags! {
     /// let reads = context.query_efa()?.device_caps.contains(EfaCaps::RDMA_READ);
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`efadv_query_device(3)`](https://man7.org/linux/man-pages/man3/efadv_query_device.3.html)
+    #[doc(alias = "efadv_query_device")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EfaCaps: u32 {
         /// [`Srd`](super::Srd) queue pairs can read memory of the peer.
@@ -57,9 +55,7 @@ bitflags! {
 ///     .max_inline_data(efa.inline_buf_size.into());
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`efadv_query_device(3)`](https://man7.org/linux/man-pages/man3/efadv_query_device.3.html)
+#[doc(alias = "efadv_query_device")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EfaAttr {
@@ -106,9 +102,7 @@ impl Context {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on other devices.
-    ///
-    /// # References
-    /// [`efadv_query_device(3)`](https://man7.org/linux/man-pages/man3/efadv_query_device.3.html)
+    #[doc(alias = "efadv_query_device")]
     pub fn query_efa(&self) -> Result<EfaAttr> {
         // SAFETY: the context is alive.
         let queried = unsafe { query(self.as_raw()) };
@@ -136,9 +130,7 @@ impl AddressHandle {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on other devices.
-    ///
-    /// # References
-    /// [`efadv_query_ah(3)`](https://man7.org/linux/man-pages/man3/efadv_query_ah.3.html)
+    #[doc(alias = "efadv_query_ah")]
     pub fn efa_number(&self) -> Result<u16> {
         let mut attr = efadv_ah_attr::default();
         let size = size_of_struct(&attr);

@@ -38,9 +38,7 @@ use crate::identity::Direction;
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`efadv_create_cq(3)`](https://man7.org/linux/man-pages/man3/efadv_create_cq.3.html)
+#[doc(alias = "efadv_create_cq")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceGid;
 
@@ -92,9 +90,7 @@ impl CompletionEx<'_, SourceGid> {
     /// handle is the [`slid`](crate::UdSource::slid) of the [`source`](crate::Completion::source),
     /// and [`AddressHandle::efa_number`](crate::AddressHandle::efa_number) returns it. It is also
     /// `None` for sends and failures.
-    ///
-    /// # References
-    /// [`efadv_wc_read_sgid(3)`](https://man7.org/linux/man-pages/man3/efadv_create_cq.3.html)
+    #[doc(alias = "efadv_wc_read_sgid")]
     pub fn source_gid(&self) -> Option<Gid> {
         self.entry.source_gid.map(Gid)
     }

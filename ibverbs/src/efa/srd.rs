@@ -45,9 +45,7 @@ use crate::wr::{
 /// qp.post_send(wr::read(pd.buf(4096)?, remote).to(there))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`efadv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/efadv_create_driver_qp.3.html)
+#[doc(alias = "efadv_create_qp_ex")]
 #[derive(Clone, Copy, Debug)]
 pub struct Srd;
 

@@ -39,9 +39,7 @@ use crate::raw::AsRaw;
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
+#[doc(alias = "ibv_get_async_event")]
 #[derive(Clone, Debug)]
 pub struct AsyncEvents {
     context: Context,
@@ -55,9 +53,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails if the context has no descriptor for events.
-    ///
-    /// # References
-    /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
+    #[doc(alias = "ibv_get_async_event")]
     pub fn async_events(&self) -> Result<AsyncEvents> {
         let events = AsyncEvents {
             context: self.clone(),
@@ -77,9 +73,7 @@ impl AsyncEvents {
     ///
     /// # Errors
     /// Fails if the device has been removed.
-    ///
-    /// # References
-    /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
+    #[doc(alias = "ibv_get_async_event")]
     pub fn try_next(&self) -> Result<Option<AsyncEvent>> {
         let mut raw = ibv_async_event::default();
         let returned = if self.context.avoids(Avoided::EVENTS) {
@@ -115,9 +109,7 @@ impl AsyncEvents {
     ///
     /// # Errors
     /// Fails if the device has been removed.
-    ///
-    /// # References
-    /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
+    #[doc(alias = "ibv_get_async_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
         fd::wait_readable(self.as_fd(), "asynchronous events", timeout, || {
             self.try_next()

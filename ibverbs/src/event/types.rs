@@ -29,6 +29,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html); IBA 11.6.3
+    #[doc(alias = "ibv_get_async_event")]
     pub struct EventType(u32) {
         /// A completion queue overflowed or failed: `IBV_EVENT_CQ_ERR`.
         CQ_ERR = rdma_sys::IBV_EVENT_CQ_ERR => "CQ error",
@@ -100,9 +101,7 @@ c_value! {
 /// }
 /// # }
 /// ```
-///
-/// # References
-/// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
+#[doc(alias = "ibv_get_async_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventSource {
@@ -136,9 +135,7 @@ pub enum EventSource {
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_get_async_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_async_event.3.html)
+#[doc(alias = "ibv_get_async_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct AsyncEvent {

@@ -20,9 +20,7 @@ use rdma_sys::{ibv_destroy_flow, ibv_flow};
 /// qp.destroy_flow(dns)?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[doc(alias = "ibv_create_flow")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowId(u64);
 

@@ -15,9 +15,7 @@ c_value! {
     /// qp.create_flow(&FlowRule::new(1, []).flow_type(FlowType::SNIFFER))?;
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+    #[doc(alias = "ibv_create_flow")]
     pub struct FlowType(u32) {
         /// Packets that match the specifications of the rule: `IBV_FLOW_ATTR_NORMAL`.
         NORMAL = rdma_sys::IBV_FLOW_ATTR_NORMAL => "NORMAL",
@@ -40,9 +38,7 @@ c_value! {
 /// let rule = FlowRule::new(1, [FlowSpec::dst_mac([2, 0, 0, 0, 0, 1])]).priority(1);
 /// assert_eq!(rule.specs.len(), 1);
 /// ```
-///
-/// # References
-/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[doc(alias = "ibv_create_flow")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowRule {
@@ -96,9 +92,7 @@ impl FlowRule {
 /// };
 /// let rule = FlowRule::new(1, [from, FlowSpec::dst_udp_port(9000)]);
 /// ```
-///
-/// # References
-/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[doc(alias = "ibv_create_flow")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in the documentation of the enum")]
@@ -143,9 +137,7 @@ impl FlowSpec {
 /// let mask = EthFilter::new().ether_type(0xffff);
 /// let ipv6 = FlowSpec::Eth { value, mask };
 /// ```
-///
-/// # References
-/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[doc(alias = "ibv_create_flow")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the header")]
 #[non_exhaustive]
@@ -189,9 +181,7 @@ setters! {
 ///     mask: Ipv4Filter::new().dst(Ipv4Addr::new(255, 255, 0, 0)),
 /// };
 /// ```
-///
-/// # References
-/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[doc(alias = "ibv_create_flow")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the header")]
 #[non_exhaustive]
@@ -235,9 +225,7 @@ setters! {
 ///     mask: Ipv6Filter::new().dst(Ipv6Addr::from([0xff; 16])),
 /// };
 /// ```
-///
-/// # References
-/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[doc(alias = "ibv_create_flow")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the header")]
 #[non_exhaustive]
@@ -280,9 +268,7 @@ setters! {
 ///     mask: PortFilter::new().src(0xffff),
 /// };
 /// ```
-///
-/// # References
-/// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+#[doc(alias = "ibv_create_flow")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the header")]
 #[non_exhaustive]

@@ -66,9 +66,7 @@ impl Context {
     /// let own = context.select_gid(1, &GidQuery::for_peer(peer))?.entry;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_table.3.html)
+    #[doc(alias = "ibv_query_gid_table")]
     pub fn select_gid(&self, port_num: u8, query: &GidQuery) -> Result<GidChoice> {
         let name = self.device_name();
         if self.device().transport() == TransportType::IWARP {

@@ -27,9 +27,7 @@ c_value! {
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
+    #[doc(alias = "ibv_query_gid_ex")]
     pub struct GidType(u32) {
         /// InfiniBand: `IBV_GID_TYPE_IB`.
         IB = rdma_sys::IBV_GID_TYPE_IB => "IB",
@@ -49,9 +47,7 @@ c_value! {
 /// let path = RcPath::new(1, GidIndex(3), Mtu::B4096);
 /// assert_eq!(path.sgid_index, Some(GidIndex(3)));
 /// ```
-///
-/// # References
-/// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
+#[doc(alias = "ibv_query_gid_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GidIndex(pub u8);
@@ -89,9 +85,7 @@ impl fmt::Display for GidIndex {
 /// let first = context.gid(1, 0)?; // a single entry
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
+#[doc(alias = "ibv_query_gid_ex")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {
@@ -161,9 +155,7 @@ impl Context {
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
+    #[doc(alias = "ibv_query_gid_table")]
     pub fn gids(&self, port_num: u8) -> Result<Vec<GidEntry>> {
         let len = self.query_port(port_num)?.gid_tbl_len;
         match self.gid_table() {
@@ -233,9 +225,7 @@ impl Context {
     /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): the entry is empty.
     /// - [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput): the device does not have this
     ///   port, or the table does not have this index.
-    ///
-    /// # References
-    /// [`ibv_query_gid_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_ex.3.html)
+    #[doc(alias = "ibv_query_gid_ex")]
     pub fn gid(&self, port_num: u8, index: impl Into<GidIndex>) -> Result<GidEntry> {
         let index = index.into();
         let mut raw = ibv_gid_entry::default();

@@ -21,9 +21,7 @@ use crate::pd::ParentDomain;
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+#[doc(alias = "ibv_create_cq_ex")]
 pub struct GroupCompletionQueue {
     /// Never lent to the caller: queue pairs outside of the group must not complete on it.
     queue: CompletionQueue,
@@ -53,9 +51,7 @@ impl GroupCompletionQueue {
     ///
     /// # Errors
     /// Same as [`CompletionQueue::poll`].
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
         self.queue.poll()
@@ -65,9 +61,7 @@ impl GroupCompletionQueue {
     ///
     /// # Errors
     /// Same as [`CompletionQueue::arm`].
-    ///
-    /// # References
-    /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)
+    #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self, solicited_only: bool) -> Result<()> {
         self.queue.arm(solicited_only)
     }

@@ -39,10 +39,8 @@ use crate::transport::{Groupable, Grouped};
 /// });
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_alloc_td(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_td.3.html),
-/// [`ibv_alloc_parent_domain(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
+#[doc(alias = "ibv_alloc_td")]
+#[doc(alias = "ibv_alloc_parent_domain")]
 pub struct ThreadGroup {
     parent: Arc<ParentDomain>,
     one_thread: PhantomData<*const ()>,
@@ -53,10 +51,8 @@ impl ThreadGroup {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the provider has no thread domains.
-    ///
-    /// # References
-    /// [`ibv_alloc_td(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_td.3.html),
-    /// [`ibv_alloc_parent_domain(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
+    #[doc(alias = "ibv_alloc_td")]
+    #[doc(alias = "ibv_alloc_parent_domain")]
     pub fn new(pd: &ProtectionDomain) -> Result<Self> {
         let parent = pd.alloc_parent_domain(pd.context().alloc_td()?)?;
         Ok(Self {
@@ -75,9 +71,7 @@ impl ThreadGroup {
     /// # Errors
     /// Same as [`Context::create_cq`](crate::Context::create_cq), and [`ErrorKind::Unsupported`] if
     /// the provider cannot create a completion queue in a domain.
-    ///
-    /// # References
-    /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[doc(alias = "ibv_create_cq_ex")]
     pub fn create_cq(&self, options: CqOptions<'_>) -> Result<GroupCompletionQueue> {
         GroupCompletionQueue::create(&self.parent, options)
     }
@@ -88,9 +82,7 @@ impl ThreadGroup {
     /// # Errors
     /// Same as [`ProtectionDomain::create_qp`](crate::ProtectionDomain::create_qp), and
     /// [`ErrorKind::Mismatch`] if a completion queue belongs to another group.
-    ///
-    /// # References
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_qp<T: Groupable>(
         &self,
         send_cq: &GroupCompletionQueue,
@@ -107,9 +99,7 @@ impl ThreadGroup {
     /// # Errors
     /// Same as [`ProtectionDomain::create_qp_with_srq`](crate::ProtectionDomain::create_qp_with_srq),
     /// and [`ErrorKind::Mismatch`] if a completion queue belongs to another group.
-    ///
-    /// # References
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_qp_with_srq<T: Groupable>(
         &self,
         send_cq: &GroupCompletionQueue,

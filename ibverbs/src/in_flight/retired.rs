@@ -32,9 +32,7 @@ use crate::mw::Bound;
 ///     Ok(retired.into_buf())
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+#[doc(alias = "ibv_poll_cq")]
 pub struct Retired {
     owned: Owned,
     tag: u64,
@@ -262,9 +260,7 @@ impl From<ForeignCompletion> for Error {
 ///     .collect();
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
+#[doc(alias = "ibv_destroy_qp")]
 #[derive(Debug, Default)]
 pub struct Reclaimed {
     /// Buffers of the send queue, oldest first.

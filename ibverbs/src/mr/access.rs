@@ -12,9 +12,7 @@ bitflags! {
     /// let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
     /// assert!(access.contains(AccessFlags::REMOTE_READ) && !access.contains(AccessFlags::REMOTE_ATOMIC));
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AccessFlags: u32 {
         /// The local device may write, which receives and RDMA READs need:

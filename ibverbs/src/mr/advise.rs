@@ -23,9 +23,7 @@ c_value! {
     /// region.advise(Advice::PREFETCH, true)?; // wait until the pages are present
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_advise_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
+    #[doc(alias = "ibv_advise_mr")]
     pub struct Advice(u32) {
         /// Page the memory in for reading.
         PREFETCH = rdma_sys::IBV_ADVISE_MR_ADVICE_PREFETCH => "prefetch",
@@ -46,9 +44,7 @@ impl SharedRegion {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the memory was not registered for on-demand paging, or the
     /// device does not support advice.
-    ///
-    /// # References
-    /// [`ibv_advise_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
+    #[doc(alias = "ibv_advise_mr")]
     pub fn advise(&self, advice: Advice, wait: bool) -> Result<()> {
         // rxe does not check it, and uses the kernel's record of other memory as one of on-demand
         // memory (fault 47 of ci/DRIVERS.md).

@@ -39,9 +39,7 @@ use crate::pd::{DomainKey, ProtectionDomain};
 /// assert_eq!(buf.capacity(), 4096);
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 #[repr(transparent)]
 pub struct Buf(NonNull<PoolSlot>);
 

@@ -28,9 +28,7 @@ use crate::unwind::contain;
 /// let region = pd.shared_with(1 << 20, AccessFlags::REMOTE_READ, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 pub struct CallerMemory {
     start: NonNull<u8>,
     len: usize,

@@ -40,11 +40,9 @@ use crate::raw::AsRaw;
 /// qp.post_send(wr::send(held.slice(0..1 << 20).expect("within the region")))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html),
-/// [`ibv_alloc_dm(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html),
-/// [`ibv_alloc_null_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_null_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
+#[doc(alias = "ibv_alloc_dm")]
+#[doc(alias = "ibv_alloc_null_mr")]
 #[derive(Clone)]
 pub struct DeviceRegion(Arc<Inner>);
 
@@ -63,9 +61,7 @@ impl ProtectionDomain {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the driver does not support it, as on Soft-RoCE and
     /// Soft-iWARP.
-    ///
-    /// # References
-    /// [`ibv_reg_dmabuf_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_dmabuf_mr")]
     pub fn reg_dmabuf(
         &self,
         fd: BorrowedFd<'_>,
@@ -102,9 +98,7 @@ impl ProtectionDomain {
     /// # Errors
     /// - [`ErrorKind::InvalidInput`]: the range is not within the memory.
     /// - [`ErrorKind::Mismatch`]: the memory belongs to another open device.
-    ///
-    /// # References
-    /// [`ibv_reg_dm_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
+    #[doc(alias = "ibv_reg_dm_mr")]
     pub fn reg_dm(
         &self,
         memory: &DeviceMemory,
@@ -148,9 +142,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the device does not support null regions.
-    ///
-    /// # References
-    /// [`ibv_alloc_null_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_null_mr.3.html)
+    #[doc(alias = "ibv_alloc_null_mr")]
     pub fn null_region(&self) -> Result<DeviceRegion> {
         let what = || self.context().device_name().to_owned();
         // SAFETY: the domain is alive.

@@ -32,6 +32,7 @@ c_value! {
     /// # References
     /// [`ibv_alloc_dmah(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_alloc_dmah.3.md);
     /// PCI Express Base Specification 6.2, 2.2.7.1.1
+    #[doc(alias = "ibv_alloc_dmah")]
     pub struct ProcessingHint(u8) {
         /// The host and the device read and write the memory often.
         BIDIRECTIONAL = 0 => "bidirectional",
@@ -57,6 +58,7 @@ c_value! {
 ///
 /// # References
 /// [`ibv_alloc_dmah(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_alloc_dmah.3.md)
+#[doc(alias = "ibv_alloc_dmah")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SteeringTarget {
     /// Number of the processor. The calling thread must be allowed to run on it.
@@ -81,6 +83,7 @@ pub struct SteeringTarget {
 ///
 /// # References
 /// [`ibv_alloc_dmah(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_alloc_dmah.3.md)
+#[doc(alias = "ibv_alloc_dmah")]
 #[derive(Clone)]
 pub struct DmaHandle(Arc<Inner>);
 
@@ -114,6 +117,7 @@ impl Context {
     ///
     /// # References
     /// [`ibv_alloc_dmah(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_alloc_dmah.3.md)
+    #[doc(alias = "ibv_alloc_dmah")]
     pub fn alloc_dma_handle(
         &self,
         hint: ProcessingHint,

@@ -34,9 +34,7 @@ use crate::pd::ProtectionDomain;
 ///     Ok(())
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 #[derive(Clone)]
 pub struct Frozen(Arc<Memory>);
 
@@ -70,9 +68,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// Those of [`pool_with`](Self::pool_with).
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn frozen_shared(
         &self,
         len: usize,

@@ -23,9 +23,7 @@ use crate::pd::ProtectionDomain;
 /// assert_eq!(pool.len(), 0);
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 pub struct GrowingPool {
     pd: ProtectionDomain,
     /// The pools and their numbers of buffers. The last one is the one to take from first.

@@ -19,9 +19,7 @@ use crate::pd::ProtectionDomain;
 /// qp.post_send(wr::send(BufList::new(vec![header, body])))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Debug)]
 pub struct BufList(Box<Inner>);
 

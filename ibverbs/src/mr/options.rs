@@ -25,9 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// let pool = pd.pool_with(512, 4096, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct MemoryOptions {

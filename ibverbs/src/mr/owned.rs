@@ -42,9 +42,7 @@ impl ProtectionDomain {
     /// qp.release(held)?; // after the completion, the next release frees it
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn frozen_from<T: AsRef<[u8]> + Send + 'static>(&self, owner: T) -> Result<Frozen> {
         self.freeze_owner(owner, AccessFlags::empty())
     }
@@ -57,9 +55,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// Those of [`frozen_from`](Self::frozen_from).
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn frozen_shared_from<T: AsRef<[u8]> + Send + 'static>(&self, owner: T) -> Result<Frozen> {
         self.freeze_owner(owner, AccessFlags::REMOTE_READ)
     }
@@ -87,9 +83,7 @@ impl ProtectionDomain {
     /// println!("peers can write {:?}", table.remote());
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn shared_from<T: AsMut<[u8]> + Send + 'static>(
         &self,
         owner: T,
@@ -135,9 +129,7 @@ impl ProtectionDomain {
     ///     retired.into_buf()?.try_into_vec().ok() // the received bytes, not copied
     /// }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn buf_from(&self, bytes: Vec<u8>) -> Result<Buf> {
         let len = bytes.len();
         if u32::try_from(len).is_err() {
@@ -170,9 +162,7 @@ impl Frozen {
     /// let text: String = frozen.try_into_owner().expect("the last reference");
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_dereg_mr")]
     pub fn try_into_owner<T: 'static>(self) -> Result<T, Self> {
         let region = self.try_into_region()?;
         match region.into_caller_owner::<Owned<T>>() {
@@ -190,9 +180,7 @@ impl Buf {
     /// # Errors
     /// Returns `self` if the buffer was not registered from a vector, or if the device cannot
     /// deregister it.
-    ///
-    /// # References
-    /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_dereg_mr")]
     pub fn try_into_vec(self) -> Result<Vec<u8>, Self> {
         let len = self.len();
         let region = self.try_into_region()?;

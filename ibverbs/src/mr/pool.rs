@@ -27,9 +27,7 @@ const ALIGN: usize = 64;
 /// buf[..5].copy_from_slice(b"hello");
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 #[derive(Clone)]
 pub struct Pool(Arc<PoolInner>);
 
@@ -50,9 +48,7 @@ impl ProtectionDomain {
     /// buf.fill(0); // dropping it returns it to the pool
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn pool(&self, count: usize, size: usize) -> Result<Pool> {
         self.pool_with(count, size, MemoryOptions::default())
     }
@@ -64,9 +60,7 @@ impl ProtectionDomain {
     /// Those of [`pool`](Self::pool), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported)
     /// if the device does not support an option. Fails if the memory cannot be allocated: no huge
     /// pages are reserved, or the caller's memory is too short or not writable.
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn pool_with(&self, count: usize, size: usize, options: MemoryOptions) -> Result<Pool> {
         Pool::register(self, count, size, options)
     }
@@ -83,9 +77,7 @@ impl ProtectionDomain {
     /// buf[..5].copy_from_slice(b"hello");
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn buf(&self, size: usize) -> Result<Buf> {
         self.pool(1, size)?.take().ok_or_else(Pool::no_free_buffer)
     }

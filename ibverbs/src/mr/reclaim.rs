@@ -31,9 +31,7 @@ impl SharedRegion {
     /// - [`ErrorKind::Unsupported`]: peers could read the region, and the device may still transmit
     ///   it to one of them after every queue pair was destroyed, as Soft-iWARP does. A buffer would
     ///   send its later contents to that peer. Copy the data to a new buffer instead.
-    ///
-    /// # References
-    /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_dereg_mr")]
     pub fn try_into_buf(self) -> Result<Buf, ReclaimError> {
         if u32::try_from(self.region().len()).is_err() {
             return Err(ReclaimError::new(

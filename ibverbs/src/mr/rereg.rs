@@ -29,9 +29,7 @@ impl SharedRegion {
     /// - [`ErrorKind::Unsupported`]: the driver does not support changing access rights, or the
     ///   device may read memory after it was deregistered, so that this library has to choose the
     ///   memory by its access rights, as on Soft-iWARP.
-    ///
-    /// # References
-    /// [`ibv_rereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_rereg_mr.3.html)
+    #[doc(alias = "ibv_rereg_mr")]
     pub fn rereg(self, access: AccessFlags) -> Result<Self, ReregError> {
         let access = access | AccessFlags::LOCAL_WRITE;
         let (start, len) = (self.start, self.len);
@@ -146,9 +144,7 @@ fn after_failure(returned: i32, errno: Errno) -> Option<AfterFailure> {
 /// };
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_rereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_rereg_mr.3.html)
+#[doc(alias = "ibv_rereg_mr")]
 pub struct ReregError {
     region: Option<SharedRegion>,
     error: Error,

@@ -35,9 +35,7 @@ use crate::pd::ProtectionDomain;
 /// let second_half = region.slice(2048..4096).expect("within the region");
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 #[derive(Clone)]
 pub struct SharedRegion {
     region: Arc<Region>,
@@ -62,9 +60,7 @@ impl ProtectionDomain {
     /// println!("peers can read {:?}", table.remote());
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn shared(&self, len: usize, access: AccessFlags) -> Result<SharedRegion> {
         self.shared_with(len, access, MemoryOptions::default())
     }
@@ -74,9 +70,7 @@ impl ProtectionDomain {
     /// # Errors
     /// Those of [`pool_with`](Self::pool_with), and [`ErrorKind::InvalidInput`] if the address of
     /// caller memory or `len` is not a multiple of 8.
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn shared_with(
         &self,
         len: usize,
@@ -130,9 +124,7 @@ impl SharedRegion {
     /// let same_memory = region.register_in(&second, AccessFlags::REMOTE_WRITE)?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn register_in(&self, pd: &ProtectionDomain, access: AccessFlags) -> Result<Self> {
         let region = self
             .region

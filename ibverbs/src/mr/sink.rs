@@ -29,9 +29,7 @@ use crate::pd::ProtectionDomain;
 ///     Ok(())
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 #[derive(Clone)]
 pub struct Sink(Arc<Region>);
 
@@ -40,9 +38,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// Those of [`pool`](Self::pool).
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn sink(&self, size: usize) -> Result<Sink> {
         self.sink_with(size, MemoryOptions::default())
     }
@@ -51,9 +47,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// Those of [`pool_with`](Self::pool_with).
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn sink_with(&self, size: usize, options: MemoryOptions) -> Result<Sink> {
         Sink::register(self, size, options)
     }

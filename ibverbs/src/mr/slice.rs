@@ -27,9 +27,7 @@ use crate::pd::DomainKey;
 ///     Ok(())
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Debug)]
 pub struct BufSlice {
     buf: Buf,

@@ -24,6 +24,7 @@ mod private {
 ///
 /// # References
 /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html)
+#[doc(alias = "ibv_alloc_mw")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a type of memory windows",
     label = "expected `mw::Type1` or `mw::Type2`"
@@ -48,6 +49,7 @@ pub trait WindowType: private::Sealed + 'static {
 ///
 /// # References
 /// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html); IBA 10.6.7
+#[doc(alias = "ibv_bind_mw")]
 #[derive(Clone, Copy, Debug)]
 pub struct Type1;
 
@@ -66,6 +68,7 @@ pub struct Type1;
 ///
 /// # References
 /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html); IBA 10.6.7
+#[doc(alias = "ibv_alloc_mw")]
 #[derive(Clone, Copy, Debug)]
 pub struct Type2;
 

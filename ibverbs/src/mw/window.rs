@@ -46,6 +46,7 @@ use super::kind::{Type2, WindowType};
 ///
 /// # References
 /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html), IBA 10.6.7
+#[doc(alias = "ibv_alloc_mw")]
 pub struct Window<K: WindowType> {
     pub(crate) handle: Handle,
     pub(crate) kind: PhantomData<K>,
@@ -56,9 +57,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the device does not support windows of this type.
-    ///
-    /// # References
-    /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html)
+    #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw<K: WindowType>(&self) -> Result<Window<K>> {
         let what = || format!("type {} window on {}", K::RAW, self.context().device_name());
         // SAFETY: the domain is alive.
@@ -102,6 +101,7 @@ impl ProtectionDomain {
 ///
 /// # References
 /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html); IBA 10.6.7
+#[doc(alias = "ibv_alloc_mw")]
 pub struct BoundWindow<K: WindowType> {
     pub(crate) bound: Arc<Bound>,
     pub(crate) kind: PhantomData<K>,
@@ -172,9 +172,7 @@ impl Bound {
 /// })?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+#[doc(alias = "ibv_wr_post")]
 #[derive(Debug)]
 #[must_use = "the window is not bound until the request is posted"]
 pub struct Binding(pub(crate) Arc<Bound>);
@@ -248,10 +246,8 @@ impl Window<Type2> {
     ///   invalidated it and `region` is not its old region.
     ///
     /// On failure, the window is freed.
-    ///
-    /// # References
-    /// [`ibv_wr_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html),
-    /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+    #[doc(alias = "ibv_wr_bind_mw")]
+    #[doc(alias = "ibv_post_send")]
     pub fn bind(
         self,
         region: &SharedRegion,

@@ -37,9 +37,7 @@ use crate::raw::AsRaw;
 /// let qp = parent.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_alloc_td(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_td.3.html)
+#[doc(alias = "ibv_alloc_td")]
 pub struct ThreadDomain {
     raw: NonNull<ibv_td>,
     context: Context,
@@ -67,9 +65,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the provider has no thread domains, as on both software
     /// devices.
-    ///
-    /// # References
-    /// [`ibv_alloc_td(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_td.3.html)
+    #[doc(alias = "ibv_alloc_td")]
     pub fn alloc_td(&self) -> Result<ThreadDomain> {
         let mut attr = ibv_td_init_attr::default();
         let what = || self.device_name().to_owned();
@@ -102,9 +98,7 @@ impl Context {
 /// let qp = parent.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_alloc_parent_domain(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
+#[doc(alias = "ibv_alloc_parent_domain")]
 pub struct ParentDomain {
     raw: NonNull<ibv_pd>,
     /// Leaked if the parent domain cannot be deallocated.
@@ -137,9 +131,7 @@ impl ProtectionDomain {
     /// # Errors
     /// - [`ErrorKind::Mismatch`]: the thread domain belongs to another open device.
     /// - [`ErrorKind::Unsupported`]: the provider has no parent domains.
-    ///
-    /// # References
-    /// [`ibv_alloc_parent_domain(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_parent_domain.3.html)
+    #[doc(alias = "ibv_alloc_parent_domain")]
     pub fn alloc_parent_domain(&self, td: ThreadDomain) -> Result<ParentDomain> {
         const VERB: &str = "ibv_alloc_parent_domain";
         let context = self.context();

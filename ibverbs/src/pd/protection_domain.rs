@@ -24,9 +24,7 @@ use crate::raw::AsRaw;
 /// let shared = pd.shared(4096, ibverbs::AccessFlags::REMOTE_READ)?; // memory that peers can read
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_alloc_pd(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_pd.3.html)
+#[doc(alias = "ibv_alloc_pd")]
 #[derive(Clone)]
 pub struct ProtectionDomain(Arc<Inner>);
 
@@ -58,9 +56,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails if the device has no free protection domain (`max_pd`).
-    ///
-    /// # References
-    /// [`ibv_alloc_pd(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_pd.3.html)
+    #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
         ProtectionDomain::alloc(self.clone())
     }

@@ -52,6 +52,7 @@ use crate::raw::AsRaw;
 ///
 /// # References
 /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html); IBA annex A14
+#[doc(alias = "ibv_open_xrcd")]
 #[derive(Clone)]
 pub struct XrcDomain(Arc<Inner>);
 
@@ -109,9 +110,7 @@ impl Drop for Inner {
 /// let xrcd = context.open_xrcd_by_file(&file, XrcdOpen::Create)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
+#[doc(alias = "ibv_open_xrcd")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XrcdOpen {
     /// Opens the domain of the file and creates it if there is none (`O_CREAT`).
@@ -139,9 +138,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no XRC, as on
     /// both software devices.
-    ///
-    /// # References
-    /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
+    #[doc(alias = "ibv_open_xrcd")]
     pub fn open_xrcd(&self) -> Result<XrcDomain> {
         XrcDomain::open(self, None, libc::O_CREAT)
     }
@@ -169,9 +166,7 @@ impl Context {
     /// let xrcd = context.open_xrcd_by_file(&file, XrcdOpen::Create)?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
+    #[doc(alias = "ibv_open_xrcd")]
     pub fn open_xrcd_by_file(&self, file: &File, mode: XrcdOpen) -> Result<XrcDomain> {
         XrcDomain::open(self, Some(file), mode.flags())
     }

@@ -33,6 +33,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
+    #[doc(alias = "ibv_query_port")]
     pub struct PortState(u32) {
         /// No state change: `IBV_PORT_NOP`.
         NOP = rdma_sys::IBV_PORT_NOP => "NOP",
@@ -59,9 +60,7 @@ c_value! {
     /// let needs_a_gid = context.query_port(1)?.link_layer == LinkLayer::ETHERNET;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+    #[doc(alias = "ibv_query_port")]
     pub struct LinkLayer(u8) {
         /// Not reported by the driver; InfiniBand on old drivers: `IBV_LINK_LAYER_UNSPECIFIED`.
         UNSPECIFIED = rdma_sys::IBV_LINK_LAYER_UNSPECIFIED => "Unspecified",
@@ -87,6 +86,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
+    #[doc(alias = "ibv_query_port")]
     pub struct PhysState(u8) {
         /// Sleeping, without link detection.
         SLEEP = 1 => "Sleep",
@@ -162,9 +162,7 @@ unsafe fn query_port(context: *mut ibv_context, port_num: u8, attr: &mut Extende
 /// );
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+#[doc(alias = "ibv_query_port")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttr {
@@ -278,9 +276,7 @@ impl Context {
     /// println!("{} {}", port.link_layer, port.state);
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+    #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         let mut attr = ExtendedPortAttr::default();
         // SAFETY: the context is open and the structure is writable.
@@ -302,6 +298,7 @@ impl Context {
     ///
     /// # References
     /// [`ibv_query_port_speed(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_query_port_speed.3.md)
+    #[doc(alias = "ibv_query_port_speed")]
     pub fn query_port_speed(&self, port_num: u8) -> Result<u64> {
         /// The verb counts in 100 Mbit/s.
         const UNIT: u64 = 100;

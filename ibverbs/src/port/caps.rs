@@ -20,6 +20,7 @@ bitflags! {
     ///
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
+    #[doc(alias = "ibv_query_port")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortCapFlags: u32 {
         /// A subnet manager runs on the port: `IBV_PORT_SM`.
@@ -88,6 +89,7 @@ bitflags! {
     ///
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
+    #[doc(alias = "ibv_query_port")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortCapFlags2: u16 {
         /// Supports setting the node description: `IBV_PORT_SET_NODE_DESC_SUP`.
@@ -120,9 +122,7 @@ bitflags! {
     /// }
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+    #[doc(alias = "ibv_query_port")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct PortFlags: u8 {
         /// Every path needs a global route, as on RoCE: `IBV_QPF_GRH_REQUIRED`.

@@ -15,6 +15,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
+    #[doc(alias = "ibv_query_port")]
     pub struct LinkWidth(u8) {
         /// One lane.
         X1 = 1 => "1X",
@@ -54,6 +55,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
+    #[doc(alias = "ibv_query_port")]
     pub struct LinkSpeed(u32) {
         /// Single data rate: 2.5 Gb/s.
         SDR = 1 => "SDR",
@@ -129,9 +131,7 @@ impl LinkSpeed {
 /// assert_eq!(rate.to_string(), "100 Gb/sec (4X EDR)");
 /// assert_eq!(rate.mbps(), Some(100_000));
 /// ```
-///
-/// # References
-/// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+#[doc(alias = "ibv_query_port")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkRate {
     /// Number of lanes.

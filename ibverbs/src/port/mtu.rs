@@ -12,9 +12,7 @@ c_value! {
     /// assert_eq!(Mtu::from_bytes(4096), Some(Mtu::B4096));
     /// assert_eq!(Mtu::from_bytes(1500), None); // an Ethernet MTU is not an RDMA MTU
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+    #[doc(alias = "ibv_query_port")]
     pub struct Mtu(u32) {
         /// 256 bytes.
         B256 = rdma_sys::IBV_MTU_256 => "256",

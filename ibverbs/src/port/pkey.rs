@@ -26,6 +26,7 @@ use crate::raw::AsRaw;
 ///
 /// # References
 /// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html); IBA 10.9
+#[doc(alias = "ibv_query_pkey")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pkey(pub u16);
 
@@ -90,9 +91,7 @@ impl fmt::Debug for Pkey {
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
+#[doc(alias = "ibv_query_pkey")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PkeyEntry {
@@ -108,9 +107,7 @@ impl Context {
     /// # Errors
     /// - [`ErrorKind::Unsupported`]: the device is iWARP, which has no partitions.
     /// - [`ErrorKind::InvalidInput`]: the device does not have this port.
-    ///
-    /// # References
-    /// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
+    #[doc(alias = "ibv_query_pkey")]
     pub fn pkeys(&self, port_num: u8) -> Result<Vec<PkeyEntry>> {
         let len = self.query_port(port_num)?.pkey_tbl_len;
         let mut entries = Vec::new();
@@ -131,9 +128,7 @@ impl Context {
     /// # Errors
     /// - [`ErrorKind::NotFound`]: the table does not have this index.
     /// - [`ErrorKind::Unsupported`]: the device is iWARP, which has no partitions.
-    ///
-    /// # References
-    /// [`ibv_query_pkey(3)`](https://man7.org/linux/man-pages/man3/ibv_query_pkey.3.html)
+    #[doc(alias = "ibv_query_pkey")]
     pub fn pkey(&self, port_num: u8, index: u16) -> Result<Pkey> {
         let mut pkey = 0;
         // SAFETY: the context is open and the integer is writable.

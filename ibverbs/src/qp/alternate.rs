@@ -20,6 +20,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 17.2.8
+    #[doc(alias = "ibv_modify_qp")]
     pub struct MigState(u32) {
         /// The connection has migrated, or never had an alternate path.
         MIGRATED = rdma_sys::IBV_MIG_MIGRATED => "MIGRATED",
@@ -47,6 +48,7 @@ c_value! {
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 17.2.8
+#[doc(alias = "ibv_modify_qp")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AlternatePath {

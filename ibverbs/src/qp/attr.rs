@@ -66,9 +66,7 @@ pub struct Endpoint {
 ///     .access(AccessFlags::REMOTE_READ);
 /// assert_eq!(path.mtu.bytes(), Some(1024));
 /// ```
-///
-/// # References
-/// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+#[doc(alias = "ibv_modify_qp")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RcPath {
@@ -186,9 +184,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    #[doc(alias = "ibv_query_qp")]
     pub fn state(&self) -> Result<QpState> {
         self.handle().state()
     }
@@ -209,9 +205,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn to_error(&mut self) -> Result<()> {
         self.handle().to_error()
     }
@@ -235,9 +229,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// qp.connect(path, &theirs)?;
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_gid(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid.3.html)
+    #[doc(alias = "ibv_query_gid")]
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
         self.handle().endpoint(path)
     }
@@ -247,9 +239,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the queue pair is in another
     /// state or the port does not exist.
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn init(&mut self, path: &RcPath) -> Result<()> {
         self.handle().init(path)
     }
@@ -265,6 +255,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 10.3.1
+    #[doc(alias = "ibv_modify_qp")]
     pub fn connect(&mut self, path: &RcPath, remote: &Endpoint) -> Result<()> {
         self.handle().connect(path, remote)
     }

@@ -43,9 +43,7 @@ const VERB: &str = "ibv_post_send";
 /// qp.batch(|batch| last_signaled(batch, bufs))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+#[doc(alias = "ibv_wr_post")]
 pub struct Batch<'qp, T: SendTransport> {
     qp: &'qp mut QueuePair<T>,
     // Copies of fields of the queue pair, which the compiler can keep in registers.
@@ -73,10 +71,8 @@ impl<T: SendTransport> QueuePair<T> {
     ///
     /// # Errors
     /// The error of the closure, or a [`BatchError`] converted into its type.
-    ///
-    /// # References
-    /// [`ibv_wr_start(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html),
-    /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+    #[doc(alias = "ibv_wr_start")]
+    #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn batch<R, E: From<BatchError>>(
         &mut self,
@@ -107,9 +103,7 @@ impl<T: DuplexTransport> QueuePair<T> {
     /// })?;
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[doc(alias = "ibv_post_recv")]
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
@@ -152,9 +146,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
     /// # Errors
     /// Same as [`QueuePair::post_send`], and [`PostError::BatchFull`]. The batch stays valid
     /// without the request.
-    ///
-    /// # References
-    /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+    #[doc(alias = "ibv_wr_post")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn send<O: Operation<T, P>, P: Payload>(

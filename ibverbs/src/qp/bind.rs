@@ -25,9 +25,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// Same as [`Window::bind`], and [`ErrorKind::QueueFull`]. The window is then freed:
     /// immediately, or with a later completion if the driver failed a request that it may have
     /// queued.
-    ///
-    /// # References
-    /// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html)
+    #[doc(alias = "ibv_bind_mw")]
     pub fn bind_mw(
         &mut self,
         window: Window<Type1>,
@@ -54,9 +52,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     ///
     /// # Errors
     /// Same as [`bind_mw`](Self::bind_mw).
-    ///
-    /// # References
-    /// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html)
+    #[doc(alias = "ibv_bind_mw")]
     pub fn unbind_mw(&mut self, window: BoundWindow<Type1>, tag: u64) -> Result<()> {
         let (returned, vacant) = self.post_bind(&window.bound, 0)?;
         vacant.fill(Request {

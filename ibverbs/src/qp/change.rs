@@ -39,6 +39,7 @@ use crate::transport::SendTransport;
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 11.2.5.2
+#[doc(alias = "ibv_modify_qp")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpChange {
@@ -228,9 +229,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// qp.modify(&QpChange::to(QpState::SQD))?; // the device starts no further sends
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
         if !change.resizes() {
             let idle = self.tables.is_done() && !self.tables.leaves_dangerous_completions();

@@ -26,6 +26,7 @@ impl<T: SendTransport> QueuePair<T> {
     ///
     /// # References
     /// [`ibv_qp_attach_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_qp_attach_comp_cntr.3.md)
+    #[doc(alias = "ibv_qp_attach_comp_cntr")]
     pub fn attach_counter(&mut self, counter: &CompletionCounter, ops: CounterOps) -> Result<()> {
         let (its, own) = (counter.context(), self.pd().context());
         if its.as_raw() != own.as_raw() {

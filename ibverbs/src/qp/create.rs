@@ -41,10 +41,8 @@ impl ProtectionDomain {
     /// );
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html),
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_qp<T: DuplexTransport>(
         &self,
         send_cq: &CompletionQueue,
@@ -83,9 +81,7 @@ impl ProtectionDomain {
     ///     .collect::<ibverbs::Result<Vec<_>>>()?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
+    #[doc(alias = "ibv_create_qp")]
     pub fn create_qp_with_srq<T: DuplexTransport>(
         &self,
         send_cq: &CompletionQueue,
@@ -129,6 +125,7 @@ impl ProtectionDomain {
     ///
     /// # References
     /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html); IBA annex A14
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_xrc_send_qp(
         &self,
         send_cq: &CompletionQueue,
@@ -155,9 +152,7 @@ impl ParentDomain {
     /// # Errors
     /// Same as the method of the same name of [`ProtectionDomain`]. The parent domain is then
     /// dropped.
-    ///
-    /// # References
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_qp<T: DuplexTransport>(
         self,
         send_cq: &CompletionQueue,
@@ -173,9 +168,7 @@ impl ParentDomain {
     /// # Errors
     /// Same as the method of the same name of [`ProtectionDomain`]. The parent domain is then
     /// dropped.
-    ///
-    /// # References
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_qp_with_srq<T: DuplexTransport>(
         self,
         send_cq: &CompletionQueue,
@@ -192,9 +185,7 @@ impl ParentDomain {
     /// # Errors
     /// Same as the method of the same name of [`ProtectionDomain`]. The parent domain is then
     /// dropped.
-    ///
-    /// # References
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_xrc_send_qp(
         self,
         send_cq: &CompletionQueue,

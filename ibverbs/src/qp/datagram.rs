@@ -38,6 +38,7 @@ impl<T: DatagramTransport + DuplexTransport> QueuePair<T> {
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA table 91
+    #[doc(alias = "ibv_modify_qp")]
     pub fn start(&mut self, port_num: u8, pkey_index: u16, qkey: Qkey, psn: Psn) -> Result<()> {
         let mut init = ibv_qp_attr {
             qp_state: QpState::INIT.0,
@@ -126,9 +127,7 @@ impl QueuePair<Ud> {
     /// qp.attach_mcast(group.into(), Lid(0))?; // RoCE has no LIDs
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
+    #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_mcast(&mut self, gid: Gid, lid: Lid) -> Result<()> {
         let qp = self.live("ibv_attach_mcast")?.as_ptr();
         let raw = gid::to_raw(gid);
@@ -148,9 +147,7 @@ impl QueuePair<Ud> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if the queue pair is not attached to the group.
-    ///
-    /// # References
-    /// [`ibv_detach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
+    #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_mcast(&mut self, gid: Gid, lid: Lid) -> Result<()> {
         let Some(index) = self
             .tables

@@ -23,11 +23,9 @@ use crate::transport::SendTransport;
 /// qp.set_ece(theirs)?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_query_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html),
-/// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html),
-/// [`rdma_set_local_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_set_local_ece.3.html)
+#[doc(alias = "ibv_query_ece")]
+#[doc(alias = "ibv_set_ece")]
+#[doc(alias = "rdma_set_local_ece")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ece {
@@ -44,9 +42,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no ECE, such
     /// as Soft-RoCE and Soft-iWARP.
-    ///
-    /// # References
-    /// [`ibv_query_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html)
+    #[doc(alias = "ibv_query_ece")]
     pub fn query_ece(&self) -> Result<Ece> {
         let qp = self.live("ibv_query_ece")?.as_ptr();
         let mut raw = ibv_ece::default();
@@ -65,9 +61,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no ECE,
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the device did not offer the
     /// options.
-    ///
-    /// # References
-    /// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html)
+    #[doc(alias = "ibv_set_ece")]
     pub fn set_ece(&mut self, ece: Ece) -> Result<()> {
         let qp = self.live("ibv_set_ece")?.as_ptr();
         let mut raw = ibv_ece {

@@ -39,9 +39,7 @@ impl QueuePair<RawPacket> {
     /// qp.post_send(wr::send(frame))?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn start(&mut self, port_num: u8) -> Result<()> {
         let mut init = ibv_qp_attr {
             qp_state: QpState::INIT.0,
@@ -92,9 +90,7 @@ impl<T: DuplexTransport> QueuePair<T> {
     /// qp.destroy_flow(flow)?;
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+    #[doc(alias = "ibv_create_flow")]
     pub fn create_flow(&mut self, rule: &FlowRule) -> Result<FlowId> {
         const VERB: &str = "ibv_create_flow";
         let what = || {
@@ -119,9 +115,7 @@ impl<T: DuplexTransport> QueuePair<T> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if the rule is not attached to this queue pair.
-    ///
-    /// # References
-    /// [`ibv_destroy_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
+    #[doc(alias = "ibv_destroy_flow")]
     pub fn destroy_flow(&mut self, flow: FlowId) -> Result<()> {
         const VERB: &str = "ibv_destroy_flow";
         let Some(raw) = self.tables.flows.take(flow) else {

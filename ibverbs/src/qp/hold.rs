@@ -83,9 +83,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// assert!(qp.post_send(wr::send(token)).is_err());
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_dereg_mr")]
     pub fn release<K: Hold>(&mut self, memory: Held<K>) -> Result<bool> {
         self.release_token(memory.token())
     }

@@ -16,9 +16,7 @@ bitflags! {
     /// let qp = pd.create_qp::<Rc>(&cq, &cq, options)?; // fails if the device lacks one of them
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
-    ///
-    /// # References
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[doc(alias = "ibv_create_qp_ex")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OptionalOps: u64 {
         /// [`wr::flush`](crate::wr::flush), on reliable connections: `IBV_QP_EX_WITH_FLUSH`. Needs
@@ -41,9 +39,7 @@ bitflags! {
 /// let qp = pd.create_qp::<Rc>(&cq, &cq, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
+#[doc(alias = "ibv_create_qp")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpOptions {
@@ -126,9 +122,7 @@ setters! {
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
+#[doc(alias = "ibv_create_qp")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpCaps {

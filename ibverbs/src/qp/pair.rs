@@ -73,6 +73,7 @@ use crate::wr::{Owner, SendScratch};
 ///
 /// # References
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 10.3.1
+#[doc(alias = "ibv_create_qp")]
 pub struct QueuePair<T: SendTransport> {
     /// `None` after a scope has destroyed the queue pair. Its tables have no slots then, so nothing
     /// is posted.
@@ -229,9 +230,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
+    #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<Reclaimed> {
         let mut this = ManuallyDrop::new(self);
         this.destroy_in_place()?;

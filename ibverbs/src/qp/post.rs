@@ -51,10 +51,8 @@ impl<T: SendTransport> QueuePair<T> {
     /// qp.post_send(wr::send(wr::Empty).tag(7))?; // its completion retires both
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html),
-    /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+    #[doc(alias = "ibv_post_send")]
+    #[doc(alias = "ibv_wr_post")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_send<O: Operation<T, P>, P: Payload>(
@@ -175,9 +173,7 @@ impl<T: DuplexTransport> QueuePair<T> {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[doc(alias = "ibv_post_recv")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_recv<P: RecvPayload>(

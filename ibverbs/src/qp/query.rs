@@ -31,9 +31,7 @@ use crate::transport::SendTransport;
 /// );
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+#[doc(alias = "ibv_query_qp")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {
@@ -144,9 +142,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// println!("at most {} reads in flight", qp.query()?.max_rd_atomic);
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpAttr> {
         self.handle().query()
     }

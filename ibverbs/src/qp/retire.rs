@@ -31,9 +31,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn retire(&mut self, completion: Completion<'_>) -> Result<Retired, ForeignCompletion> {
@@ -62,9 +60,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn try_retire<'cq>(

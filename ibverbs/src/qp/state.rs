@@ -15,6 +15,7 @@ c_value! {
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1
+    #[doc(alias = "ibv_modify_qp")]
     pub struct QpState(u32) {
         /// The initial state.
         RESET = rdma_sys::IBV_QPS_RESET => "RESET",

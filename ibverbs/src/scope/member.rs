@@ -89,9 +89,7 @@ impl<T: SendTransport> ScopedQueuePair<'_, T> {
     ///
     /// # Errors
     /// Same as [`QueuePair::post_send`].
-    ///
-    /// # References
-    /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+    #[doc(alias = "ibv_post_send")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_send<O: Operation<T, P>, P: Payload>(
@@ -105,9 +103,7 @@ impl<T: SendTransport> ScopedQueuePair<'_, T> {
     ///
     /// # Errors
     /// Same as [`QueuePair::batch`].
-    ///
-    /// # References
-    /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+    #[doc(alias = "ibv_wr_post")]
     #[inline]
     pub fn batch<R, E: From<BatchError>>(
         &mut self,
@@ -120,9 +116,7 @@ impl<T: SendTransport> ScopedQueuePair<'_, T> {
     ///
     /// # Errors
     /// Same as [`QueuePair::retire`].
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn retire(&mut self, completion: Completion<'_>) -> Result<Retired, ForeignCompletion> {
@@ -133,9 +127,7 @@ impl<T: SendTransport> ScopedQueuePair<'_, T> {
     ///
     /// # Errors
     /// Same as [`QueuePair::try_retire`].
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn try_retire<'cq>(
@@ -151,9 +143,7 @@ impl<T: DuplexTransport> ScopedQueuePair<'_, T> {
     ///
     /// # Errors
     /// Same as [`QueuePair::post_recv`].
-    ///
-    /// # References
-    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[doc(alias = "ibv_post_recv")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_recv<P: RecvPayload>(
@@ -167,9 +157,7 @@ impl<T: DuplexTransport> ScopedQueuePair<'_, T> {
     ///
     /// # Errors
     /// Same as [`QueuePair::recv_batch`].
-    ///
-    /// # References
-    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,

@@ -68,9 +68,7 @@ use crate::transport::SendTransport;
 /// qp.scope(|scope| send(scope, cq, "not copied"))
 /// # }
 /// ```
-///
-/// # References
-/// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+#[doc(alias = "ibv_reg_mr")]
 pub struct Scope<'scope, 'env, T: SendTransport> {
     qp: ScopedQueuePair<'scope, T>,
     /// Taken when the scope ends.
@@ -114,9 +112,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// println!("{reply:?}");
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn scope<'env, R, E: From<Error>>(
         &mut self,
         run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, T>) -> Result<R, E>,
@@ -160,9 +156,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     ///     Ok(())
     /// }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn lend(&mut self, bytes: &'env [u8]) -> Result<Lent<'scope>> {
         let (memory, access) = (NonNull::from(bytes), AccessFlags::empty());
         // SAFETY: the memory is borrowed for 'env, which outlives the scope. The scope deregisters
@@ -176,9 +170,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// Same as [`lend`](Self::lend).
-    ///
-    /// # References
-    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    #[doc(alias = "ibv_reg_mr")]
     pub fn lend_mut(&mut self, bytes: &'env mut [u8]) -> Result<LentMut<'scope>> {
         let (memory, access) = (NonNull::from(bytes), AccessFlags::LOCAL_WRITE);
         // SAFETY: the memory is exclusively borrowed for 'env, which outlives the scope. The scope
@@ -226,9 +218,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// # Errors
     /// [`ErrorKind::TimedOut`], and errors of polling. The requests are then still in flight, and
     /// the scope destroys their queue pairs when it ends.
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     pub fn wait(
         &mut self,
         cq: &mut CompletionQueue,

@@ -28,9 +28,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_modify_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)
+    #[doc(alias = "ibv_modify_srq")]
     pub fn set_limit(&mut self, limit: u32) -> Result<()> {
         self.modify(
             ibv_srq_attr {
@@ -47,9 +45,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device cannot resize it
     /// (siw).
-    ///
-    /// # References
-    /// [`ibv_modify_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_srq.3.html)
+    #[doc(alias = "ibv_modify_srq")]
     pub fn resize(&mut self, max_wr: u32) -> Result<()> {
         self.modify(
             ibv_srq_attr {
@@ -71,9 +67,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device does not support it
     /// (siw).
-    ///
-    /// # References
-    /// [`ibv_query_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_query_srq.3.html)
+    #[doc(alias = "ibv_query_srq")]
     pub fn query(&self) -> Result<SrqAttr> {
         let mut attr = ibv_srq_attr::default();
         // SAFETY: the queue is alive and the structure valid for writing.

@@ -14,9 +14,7 @@ use crate::in_flight::{RecvSlab, check_memory};
 /// let srq = pd.create_srq(SrqOptions::new().max_wr(1024))?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+#[doc(alias = "ibv_create_srq")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SrqOptions {
@@ -83,9 +81,7 @@ impl SrqOptions {
 /// println!("{} receives, an event below {}", attr.max_wr, attr.limit);
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_query_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_query_srq.3.html)
+#[doc(alias = "ibv_query_srq")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SrqAttr {
@@ -118,6 +114,7 @@ mod private {
 ///
 /// # References
 /// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
+#[doc(alias = "ibv_create_srq_ex")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a type of shared receive queues",
     label = "expected `srq::Basic` or `xrc::Xrc`"
@@ -134,9 +131,7 @@ pub trait SrqType: private::Sealed + 'static {}
 /// let srq: SharedReceiveQueue<Basic> = pd.create_srq(SrqOptions::default())?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+#[doc(alias = "ibv_create_srq")]
 #[derive(Clone, Copy, Debug)]
 pub struct Basic;
 
@@ -156,6 +151,7 @@ impl SrqType for Basic {}
 ///
 /// # References
 /// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html); IBA annex A14
+#[doc(alias = "ibv_create_srq_ex")]
 #[derive(Clone, Copy, Debug)]
 pub struct Xrc;
 

@@ -55,9 +55,7 @@ use crate::wr_id::RequestKind;
 /// srq.post_recv(wr::recv(pd.buf(4096)?))?; // for a message to `a` or `b`
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+#[doc(alias = "ibv_create_srq")]
 pub struct SharedReceiveQueue<K: SrqType = Basic>(Arc<SrqInner>, PhantomData<K>);
 
 /// The queue and its receives in flight, which must outlive it.
@@ -146,9 +144,7 @@ impl ProtectionDomain {
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if a size exceeds the device's
     /// limit (`max_srq_wr`), [`ErrorKind::Unsupported`] on devices with
     /// [strict rules](crate::CompletionQueue#devices-with-strict-rules).
-    ///
-    /// # References
-    /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
+    #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, options: SrqOptions) -> Result<SharedReceiveQueue> {
         let what = || {
             format!(
@@ -348,9 +344,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ///
     /// # Errors
     /// Same as [`QueuePair::post_recv`](crate::QueuePair::post_recv).
-    ///
-    /// # References
-    /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
+    #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub fn post_recv<P: RecvPayload>(
         &mut self,
@@ -368,9 +362,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ///
     /// # Errors
     /// The error of the closure, or a [`BatchError`] converted into its type.
-    ///
-    /// # References
-    /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
+    #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
@@ -388,9 +380,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ///
     /// # Errors
     /// Those of [`QueuePair::retire`](crate::QueuePair::retire).
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn retire(&mut self, completion: Completion<'_>) -> Result<Retired, ForeignCompletion> {
@@ -405,9 +395,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ///
     /// # Errors
     /// The unchanged completion.
-    ///
-    /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn try_retire<'cq>(

@@ -32,9 +32,7 @@ use crate::port::Lid;
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+#[doc(alias = "ibv_create_ah")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldAddress {
     pub(crate) ah: NonNull<ibv_ah>,
@@ -70,9 +68,7 @@ impl HeldAddress {
 /// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// Address of the port, held by the sending queue pair.

@@ -34,6 +34,7 @@ use crate::transport::{Rc, SameOperations};
 /// # References
 /// [`ibv_wr_flush(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_wr_post.3.md);
 /// IBA annex A19
+#[doc(alias = "ibv_wr_flush")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlushPlacement(ibv_placement_type);
 
@@ -77,6 +78,7 @@ impl fmt::Display for FlushPlacement {
 ///
 /// # References
 /// [`ibv_wr_flush(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_wr_post.3.md)
+#[doc(alias = "ibv_wr_flush")]
 #[derive(Clone, Copy, Debug)]
 pub struct Flush {
     remote: RemoteMemory,
@@ -140,9 +142,7 @@ impl Transfer<Empty> for Flush {
 ///     wr::atomic_write(tail, position.to_le_bytes())
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_wr_atomic_write(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+#[doc(alias = "ibv_wr_atomic_write")]
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicWrite {
     pub(super) remote: RemoteMemory,

@@ -25,9 +25,7 @@ use crate::transport::{ConnectedDuplexTransport, RawPacket};
 /// # fn buf() -> Buf { todo!() }
 /// outbox.first = Some(wr::send(buf()));
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct Send;
 
@@ -40,9 +38,7 @@ pub struct Send;
 ///     wr::send_with_imm(row, number)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithImm(pub(crate) u32);
 

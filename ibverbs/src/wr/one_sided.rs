@@ -28,9 +28,7 @@ use crate::transport::{ConnectedDuplexTransport, Rc, SameOperations};
 ///     wr::write(page, at).signaled(false)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct RdmaWrite(pub(crate) RemoteMemory);
 
@@ -44,9 +42,7 @@ pub struct RdmaWrite(pub(crate) RemoteMemory);
 ///     wr::write_with_imm(page, at, number)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct RdmaWriteWithImm(pub(crate) RemoteMemory, pub(crate) u32);
 
@@ -66,9 +62,7 @@ pub struct RdmaWriteWithImm(pub(crate) RemoteMemory, pub(crate) u32);
 ///     }
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct RdmaRead(pub(crate) RemoteMemory);
 
@@ -81,9 +75,7 @@ pub struct RdmaRead(pub(crate) RemoteMemory);
 ///     wr::compare_swap(previous, word, 0, 1)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct CompareSwap {
     pub(crate) remote: RemoteMemory,
@@ -100,9 +92,7 @@ pub struct CompareSwap {
 ///     wr::fetch_add(previous, counter, 1)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct FetchAdd {
     pub(crate) remote: RemoteMemory,

@@ -112,9 +112,7 @@ impl Posted {
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 pub struct BatchError {
     error: PostError,
     verb: &'static str,

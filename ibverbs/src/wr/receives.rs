@@ -189,9 +189,7 @@ fn reject<P: RecvPayload>(
 /// qp.recv_batch(|batch| fill(batch, pool))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+#[doc(alias = "ibv_post_recv")]
 pub struct RecvBatch<'queue> {
     handle: RecvHandle,
     table: AnyTable<'queue>,
@@ -208,9 +206,7 @@ impl RecvBatch<'_> {
     /// # Errors
     /// Those of [`QueuePair::post_recv`](crate::QueuePair::post_recv), and
     /// [`PostError::BatchFull`]. The batch stays as it was without the request.
-    ///
-    /// # References
-    /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn recv<P: RecvPayload>(
         &mut self,

@@ -19,9 +19,7 @@ use crate::error::{Errno, Error, ErrorKind, call_failed};
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -222,9 +220,7 @@ pub(crate) fn refusal(verb: &'static str, error: PostError, errno: Errno, queue:
 /// }
 /// # }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 pub struct Rejected<P> {
     error: PostError,
     payload: Option<P>,

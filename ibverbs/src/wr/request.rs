@@ -60,6 +60,7 @@ impl PostFlags {
 ///
 /// # References
 /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html); IBA 10.8
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request does nothing until it is posted"]
 pub struct SendRequest<O, P> {
@@ -188,9 +189,7 @@ impl<O, P> SendRequest<O, P> {
 /// qp.post_recv(request)?; // Retired::tag will return 7
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+#[doc(alias = "ibv_post_recv")]
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a request does nothing until it is posted"]
 pub struct RecvRequest<P> {

@@ -25,9 +25,7 @@ use crate::transport::{SameOperations, Ud};
 ///     wr::send(text).to(to)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+#[doc(alias = "ibv_wr_post")]
 #[derive(Clone, Copy, Debug)]
 pub struct To<O, D = Destination> {
     operation: O,
@@ -43,9 +41,7 @@ pub struct To<O, D = Destination> {
 ///     wr::send_to(text, to)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 pub type SendTo = To<Send>;
 
 /// The operation of [`wr::send_to_with_imm`](crate::wr::send_to_with_imm): a datagram with
@@ -58,9 +54,7 @@ pub type SendTo = To<Send>;
 ///     wr::send_to_with_imm(wr::Empty, to, n)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 pub type SendToWithImm = To<SendWithImm>;
 
 /// Creates a request that sends the payload as one datagram. The payload must fit into one packet,

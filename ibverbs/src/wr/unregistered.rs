@@ -21,6 +21,7 @@ use crate::in_flight::InFlight;
 ///
 /// # References
 /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html) (`IBV_SEND_INLINE`)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 

@@ -29,9 +29,7 @@ use crate::transport::ConnectedDuplexTransport;
 ///     wr::bind(binding)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct Bind {
     mw: *mut ibv_mw,
@@ -100,9 +98,7 @@ impl Encode for Bind {
 ///     wr::invalidate(window).fenced(true)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct Invalidate(pub(crate) u32);
 
@@ -171,9 +167,7 @@ without_data! {
 ///     wr::send_with_inv(reply, window_key)
 /// }
 /// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+#[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithInv(pub(crate) u32);
 

@@ -31,6 +31,7 @@ use crate::transport::{Rc, XrcSend};
 ///
 /// # References
 /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html); IBA annex A14
+#[doc(alias = "ibv_post_send")]
 pub type ForSrq<O> = To<O, SrqNum>;
 
 impl Address for SrqNum {

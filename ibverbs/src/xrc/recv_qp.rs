@@ -42,6 +42,8 @@ use crate::transport::Transport;
 /// # References
 /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html),
 /// [`ibv_open_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_open_qp.3.html); IBA annex A14
+#[doc(alias = "ibv_create_qp_ex")]
+#[doc(alias = "ibv_open_qp")]
 pub struct XrcRecvQueuePair {
     raw: NonNull<ibv_qp>,
     id: QueueId,
@@ -59,9 +61,7 @@ impl XrcDomain {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no XRC.
-    ///
-    /// # References
-    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[doc(alias = "ibv_create_qp_ex")]
     pub fn create_xrc_recv_qp(&self) -> Result<XrcRecvQueuePair> {
         let id = QueueId::next()?;
         let mut attr = ibv_qp_init_attr_ex {
@@ -96,9 +96,7 @@ impl XrcDomain {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) or
     /// [`NotFound`](crate::ErrorKind::NotFound) if the domain has none with this number.
-    ///
-    /// # References
-    /// [`ibv_open_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_open_qp.3.html)
+    #[doc(alias = "ibv_open_qp")]
     pub fn open_xrc_recv_qp(&self, qp_num: Qpn) -> Result<XrcRecvQueuePair> {
         let id = QueueId::next()?;
         let mut attr = ibv_qp_open_attr {
@@ -169,9 +167,7 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Same as [`QueuePair::init`](crate::QueuePair::init).
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn init(&mut self, path: &RcPath) -> Result<()> {
         self.handle().init(path)
     }
@@ -181,9 +177,7 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Same as [`QueuePair::connect`](crate::QueuePair::connect).
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn connect(&mut self, path: &RcPath, remote: &Endpoint) -> Result<()> {
         self.handle().connect(path, remote)
     }
@@ -192,9 +186,7 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    #[doc(alias = "ibv_query_qp")]
     pub fn state(&self) -> Result<QpState> {
         self.handle().state()
     }
@@ -203,9 +195,7 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpAttr> {
         self.handle().query()
     }
@@ -214,9 +204,7 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Same as [`QueuePair::modify`](crate::QueuePair::modify).
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
         self.handle().modify(change, true, None)
     }
@@ -225,9 +213,7 @@ impl XrcRecvQueuePair {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn to_error(&mut self) -> Result<()> {
         self.handle().to_error()
     }
@@ -237,9 +223,7 @@ impl XrcRecvQueuePair {
     /// # Errors
     /// If the driver fails, the queue pair is leaked with the memory it could receive into, and
     /// counted ([`leaked_objects`](crate::leaked_objects)).
-    ///
-    /// # References
-    /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
+    #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<()> {
         ManuallyDrop::new(self).destroy_once()
     }

@@ -32,9 +32,7 @@ impl ProtectionDomain {
     /// - [`ErrorKind::InvalidInput`] if a size exceeds the device's limit.
     /// - [`ErrorKind::Mismatch`] if the XRC domain or the completion queue belongs to another
     ///   device.
-    ///
-    /// # References
-    /// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
+    #[doc(alias = "ibv_create_srq_ex")]
     pub fn create_xrc_srq(
         &self,
         xrcd: &XrcDomain,
@@ -105,9 +103,7 @@ impl SharedReceiveQueue<Xrc> {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`ibv_get_srq_num(3)`](https://man7.org/linux/man-pages/man3/ibv_get_srq_num.3.html)
+    #[doc(alias = "ibv_get_srq_num")]
     pub fn srq_num(&self) -> Result<SrqNum> {
         let mut number = 0;
         // SAFETY: the queue is alive and the number valid for writing.

@@ -35,9 +35,7 @@ use crate::wait::Descriptor;
 /// let connection = connecting.wait(Some(Duration::from_secs(5)))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[doc(alias = "rdma_connect")]
 #[derive(Debug)]
 pub struct Connecting {
     attempt: Option<Attempt>,

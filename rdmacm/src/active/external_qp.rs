@@ -47,9 +47,7 @@ pub(crate) fn request<T: DuplexTransport>(
 /// Ok(pending.wait(Some(Duration::from_secs(5)))?)
 /// # }
 /// ```
-///
-/// # References
-/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[doc(alias = "rdma_connect")]
 #[derive(Debug)]
 pub struct ConnectPending {
     id: Option<Id>,
@@ -128,9 +126,7 @@ impl AsFd for ConnectPending {
 /// response.establish()
 /// # }
 /// ```
-///
-/// # References
-/// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
+#[doc(alias = "rdma_establish")]
 #[derive(Debug)]
 #[must_use = "the peer waits for `establish`"]
 pub struct ConnectResponse {
@@ -149,9 +145,7 @@ impl ConnectResponse {
     ///
     /// # Errors
     /// Fails if the peer has disconnected.
-    ///
-    /// # References
-    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    #[doc(alias = "rdma_init_qp_attr")]
     pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
         qp_change::for_state(state, &self.id, &self.path)
     }
@@ -160,9 +154,7 @@ impl ConnectResponse {
     ///
     /// # Errors
     /// Fails if the peer has disconnected.
-    ///
-    /// # References
-    /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
+    #[doc(alias = "rdma_establish")]
     pub fn establish(self) -> Result<ConnectedId> {
         self.id.establish(&self.path)?;
         Ok(ConnectedId::new(self.id, self.path, self.private_data))
@@ -172,9 +164,7 @@ impl ConnectResponse {
     ///
     /// # Errors
     /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
-    ///
-    /// # References
-    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    #[doc(alias = "rdma_reject")]
     pub fn reject(mut self, reason: &[u8]) -> Result<()> {
         check_private_data(
             "rdma_reject",

@@ -37,6 +37,7 @@ const VERB: &str = "rdma_resolve_addrinfo";
 ///
 /// # References
 /// [`rdma_resolve_addrinfo(3)`](https://github.com/linux-rdma/rdma-core/blob/master/librdmacm/man/rdma_resolve_addrinfo.3.in.rst)
+#[doc(alias = "rdma_resolve_addrinfo")]
 pub fn start_lookup(
     node: Option<&str>,
     service: Option<&str>,
@@ -66,6 +67,7 @@ pub fn start_lookup(
 ///
 /// # References
 /// [`rdma_resolve_addrinfo(3)`](https://github.com/linux-rdma/rdma-core/blob/master/librdmacm/man/rdma_resolve_addrinfo.3.in.rst)
+#[doc(alias = "rdma_resolve_addrinfo")]
 pub fn start_service_lookup(source: IbAddr, service: &str) -> Result<LookupPending> {
     let query = Query::new(VERB, None, Some(service), LookupOptions::new())?.of_subnet();
     let id = Id::create(PortSpace::IB, None)?;
@@ -88,6 +90,7 @@ pub fn start_service_lookup(source: IbAddr, service: &str) -> Result<LookupPendi
 ///
 /// # References
 /// [`rdma_resolve_addrinfo(3)`](https://github.com/linux-rdma/rdma-core/blob/master/librdmacm/man/rdma_resolve_addrinfo.3.in.rst)
+#[doc(alias = "rdma_resolve_addrinfo")]
 pub struct LookupPending {
     id: Option<Id>,
     channel: EventChannel,

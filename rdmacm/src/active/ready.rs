@@ -25,9 +25,7 @@ use crate::progress::InProgress;
 /// Ok(ready.connect(&ConnectParams::default(), Duration::from_secs(5))?)
 /// # }
 /// ```
-///
-/// # References
-/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[doc(alias = "rdma_connect")]
 #[derive(Debug)]
 #[must_use = "nothing is connected until `connect`"]
 pub struct ReadyRoute {
@@ -68,10 +66,8 @@ impl ReadyRoute {
     /// - [`ErrorKind::TimedOut`](ibverbs::ErrorKind::TimedOut): the peer did not answer in time.
     /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): the private data is too
     ///   long, or a parameter is out of range.
-    ///
-    /// # References
-    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
-    /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
+    #[doc(alias = "rdma_connect")]
+    #[doc(alias = "rdma_establish")]
     pub fn connect(
         self,
         params: &ConnectParams<'_>,
@@ -96,9 +92,7 @@ impl ReadyRoute {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # References
-    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+    #[doc(alias = "rdma_connect")]
     pub fn start(self, params: &ConnectParams<'_>) -> Result<Connecting, ConnectError> {
         self.begin(params, true)
     }

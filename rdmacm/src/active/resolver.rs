@@ -22,10 +22,8 @@ use crate::progress::InProgress;
 /// println!("device {} port {}", route.device_name(), route.port_num());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html),
-/// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
+#[doc(alias = "rdma_resolve_addr")]
+#[doc(alias = "rdma_resolve_route")]
 #[derive(Clone, Debug)]
 #[must_use = "a resolver does nothing until `resolve`"]
 pub struct Resolver {
@@ -110,9 +108,7 @@ impl Resolver {
     /// Sets the type of service. On RoCE v2 it is the traffic class of packets (DSCP in the upper
     /// six bits). On InfiniBand the subnet manager maps it to a service level. On iWARP it is the
     /// type of service of the TCP connection.
-    ///
-    /// # References
-    /// [`rdma_set_option(3)`](https://man7.org/linux/man-pages/man3/rdma_set_option.3.html)
+    #[doc(alias = "rdma_set_option")]
     pub fn type_of_service(mut self, type_of_service: u8) -> Self {
         self.options.type_of_service = Some(type_of_service);
         self
@@ -140,10 +136,8 @@ impl Resolver {
     ///   available devices.
     /// - [`ErrorKind::TimedOut`]: no host on the local network has the address.
     /// - `ENETUNREACH`: there is no route to the address.
-    ///
-    /// # References
-    /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html),
-    /// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
+    #[doc(alias = "rdma_resolve_addr")]
+    #[doc(alias = "rdma_resolve_route")]
     pub fn resolve(self) -> Result<Route> {
         let limit = Resolving::<Route>::limit(self.timeout);
         self.start()?.wait(Some(limit))
@@ -153,9 +147,7 @@ impl Resolver {
     ///
     /// # Errors
     /// Same as [`resolve`](Self::resolve), if the failure is immediate.
-    ///
-    /// # References
-    /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
+    #[doc(alias = "rdma_resolve_addr")]
     pub fn start(self) -> Result<Resolving<Route>> {
         self.begin()
     }

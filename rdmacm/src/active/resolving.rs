@@ -49,10 +49,8 @@ enum Step {
 /// let route = resolving.wait(None)?; // the kernel limits the time
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html),
-/// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
+#[doc(alias = "rdma_resolve_addr")]
+#[doc(alias = "rdma_resolve_route")]
 pub struct Resolving<R> {
     id: Option<Id>,
     channel: EventChannel,

@@ -28,9 +28,7 @@ use crate::params::{ConnectParams, PrivateDataLimits};
 /// let ready = route.with_qp(pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_resolve_route(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_route.3.html)
+#[doc(alias = "rdma_resolve_route")]
 #[derive(Debug)]
 #[must_use = "a route does nothing until `with_qp` and `connect`"]
 pub struct Route {
@@ -68,9 +66,7 @@ impl Route {
     ///
     /// # Errors
     /// Same as [`Device::open`](ibverbs::Device::open).
-    ///
-    /// # References
-    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    #[doc(alias = "ibv_open_device")]
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }
@@ -88,9 +84,7 @@ impl Route {
     /// # Errors
     /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to another
     /// device. The message names both devices.
-    ///
-    /// # References
-    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    #[doc(alias = "rdma_init_qp_attr")]
     pub fn with_qp(self, mut qp: QueuePair<Rc>) -> Result<ReadyRoute> {
         let Self { id, path, access } = self;
         path.check("rdma_connect", &qp)?;
@@ -103,9 +97,7 @@ impl Route {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    #[doc(alias = "rdma_init_qp_attr")]
     pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
         qp_change::for_state(state, &self.id, &self.path)
     }
@@ -143,10 +135,8 @@ impl Route {
     ///     response.establish()
     /// }
     /// ```
-    ///
-    /// # References
-    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
-    /// [`rdma_establish(3)`](https://man7.org/linux/man-pages/man3/rdma_establish.3.html)
+    #[doc(alias = "rdma_connect")]
+    #[doc(alias = "rdma_establish")]
     pub fn request<T: DuplexTransport>(
         self,
         qp: &QueuePair<T>,

@@ -20,6 +20,7 @@ use crate::address::PortSpace;
 ///
 /// # References
 /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html), IBA A11
+#[doc(alias = "rdma_bind_addr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IbAddr {

@@ -33,9 +33,7 @@ const SUBNET: i32 = RAI_SA as i32;
 /// let listen_on = lookup(Some("0.0.0.0"), Some("7471"), options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
+#[doc(alias = "rdma_getaddrinfo")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LookupOptions {
@@ -85,9 +83,7 @@ setters! {
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
-///
-/// # References
-/// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
+#[doc(alias = "rdma_getaddrinfo")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AddrInfo {
@@ -124,9 +120,7 @@ pub struct AddrInfo {
 /// # Errors
 /// [`ErrorKind::NotFound`] if the name is unknown. [`ErrorKind::InvalidInput`] if a name contains a
 /// NUL byte, or if both `node` and `service` are `None`.
-///
-/// # References
-/// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
+#[doc(alias = "rdma_getaddrinfo")]
 pub fn lookup(
     node: Option<&str>,
     service: Option<&str>,

@@ -16,9 +16,7 @@ c_value! {
     /// let listener = ListenOptions::new().port_space(PortSpace::IB).bind("0.0.0.0:7471".parse()?)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # References
-    /// [`rdma_create_id(3)`](https://man7.org/linux/man-pages/man3/rdma_create_id.3.html)
+    #[doc(alias = "rdma_create_id")]
     pub struct PortSpace(u32) {
         /// Datagrams between members of an IP-over-InfiniBand network, with its multicast groups
         /// and its Q_Key.

@@ -20,9 +20,7 @@ use rdma_sys::{ibv_ah_attr, rdma_ud_param};
 /// qp.post_send(wr::send_to(wr::Inline(b"hello, all"), destination))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_join_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
+#[doc(alias = "rdma_join_multicast")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UdAddress {
@@ -48,9 +46,7 @@ impl UdAddress {
     ///
     /// # Errors
     /// Same as [`create_ah`](ibverbs::ProtectionDomain::create_ah).
-    ///
-    /// # References
-    /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+    #[doc(alias = "ibv_create_ah")]
     pub fn destination(&self, qp: &mut QueuePair<Ud>) -> Result<Destination> {
         let handle = qp.pd().create_ah(&self.ah_attr)?;
         Ok(Destination {

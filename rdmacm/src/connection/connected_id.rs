@@ -30,9 +30,7 @@ const VERB: &str = "rdma_get_cm_event";
 /// drop(id);
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
+#[doc(alias = "rdma_disconnect")]
 #[derive(Debug)]
 #[must_use = "dropping it disconnects"]
 pub struct ConnectedId {
@@ -75,9 +73,7 @@ impl ConnectedId {
     ///
     /// # Errors
     /// Fails if librdmacm does not support it.
-    ///
-    /// # References
-    /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
+    #[doc(alias = "rdma_get_remote_ece")]
     pub fn remote_ece(&self) -> Result<Ece> {
         self.id.remote_ece(&self.path)
     }
@@ -91,9 +87,7 @@ impl ConnectedId {
     ///
     /// # Errors
     /// Fails if the device was removed. The connection then stays on its channel.
-    ///
-    /// # References
-    /// [`rdma_migrate_id(3)`](https://man7.org/linux/man-pages/man3/rdma_migrate_id.3.html)
+    #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&mut self, to: &EventChannel) -> Result<()> {
         self.id.migrate(to)
     }
@@ -105,9 +99,7 @@ impl ConnectedId {
     /// # Errors
     /// `EISCONN` for `COMM_EST` if the connection is already established. `EINVAL` for other
     /// events.
-    ///
-    /// # References
-    /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
+    #[doc(alias = "rdma_notify")]
     pub fn notify(&self, event: EventType) -> Result<()> {
         self.id.notify(event, &self.path)
     }
@@ -125,9 +117,7 @@ impl ConnectedId {
     ///   follow the address.
     /// - Other kinds if reading the event fails. A disconnect by the peer is an event, not an
     ///   error.
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn try_event(&mut self) -> Result<Option<CmEvent>> {
         let Some(event) = self.id.try_event()?.map(Event::into_public) else {
             return Ok(None);
@@ -149,9 +139,7 @@ impl ConnectedId {
     ///
     /// # Errors
     /// Same as [`try_event`](Self::try_event).
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.id.channel().clone();
         channel.wait_for(timeout, || self.try_event())
@@ -165,9 +153,7 @@ impl ConnectedId {
     /// # Errors
     /// Same as [`try_event`](Self::try_event); also [`ErrorKind::InvalidInput`] if the
     /// connection is on a shared channel. Await [`EventChannel::next`] instead.
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
         let readable = self.id.channel().register_with_tokio()?;
@@ -180,9 +166,7 @@ impl ConnectedId {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
+    #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.is_disconnected, true) {
             return Ok(());

@@ -30,10 +30,8 @@ impl Connection {
     /// }
     /// # }
     /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html),
-    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    #[doc(alias = "ibv_query_port")]
+    #[doc(alias = "ibv_query_qp")]
     pub fn check_device(&self) -> Result<()> {
         self.check_port()?;
         if self.is_disconnected() {
@@ -60,9 +58,7 @@ impl Connection {
     ///
     /// # Errors
     /// Same as [`check_device`](Self::check_device), except for [`ErrorKind::WrongState`].
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+    #[doc(alias = "ibv_query_port")]
     pub fn check_port(&self) -> Result<()> {
         check_port(self.qp().pd().context(), self.port_num())
     }

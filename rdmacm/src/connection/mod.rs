@@ -45,10 +45,8 @@ use crate::params::Ece;
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
-/// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
+#[doc(alias = "rdma_connect")]
+#[doc(alias = "rdma_disconnect")]
 #[derive(Debug)]
 #[must_use = "dropping a connection disconnects it"]
 pub struct Connection {
@@ -139,9 +137,7 @@ impl Connection {
     ///
     /// # Errors
     /// Fails if librdmacm does not support it.
-    ///
-    /// # References
-    /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
+    #[doc(alias = "rdma_get_remote_ece")]
     pub fn remote_ece(&self) -> Result<Ece> {
         self.id.remote_ece()
     }
@@ -155,9 +151,7 @@ impl Connection {
     ///
     /// # Errors
     /// Fails if the device was removed. The connection then stays on its channel.
-    ///
-    /// # References
-    /// [`rdma_migrate_id(3)`](https://man7.org/linux/man-pages/man3/rdma_migrate_id.3.html)
+    #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&mut self, to: &EventChannel) -> Result<()> {
         self.id.migrate(to)
     }
@@ -166,9 +160,7 @@ impl Connection {
     ///
     /// # Errors
     /// Same as [`ConnectedId::notify`].
-    ///
-    /// # References
-    /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
+    #[doc(alias = "rdma_notify")]
     pub fn notify(&self, event: EventType) -> Result<()> {
         self.id.notify(event)
     }
@@ -180,9 +172,7 @@ impl Connection {
     ///
     /// # Errors
     /// Same as [`ConnectedId::try_event`].
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn try_event(&mut self) -> Result<Option<CmEvent>> {
         let was_over = self.id.is_disconnected();
         let outcome = self.id.try_event();
@@ -210,9 +200,7 @@ impl Connection {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.id.channel().clone();
         channel.wait_for(timeout, || self.try_event())
@@ -230,9 +218,7 @@ impl Connection {
     ///
     /// # Errors
     /// Same as [`ConnectedId::event`].
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
         let readable = self.id.channel().register_with_tokio()?;
@@ -248,9 +234,7 @@ impl Connection {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
+    #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&mut self) -> Result<()> {
         if self.is_disconnected() {
             return Ok(());
@@ -275,9 +259,7 @@ impl Connection {
     ///
     /// # Errors
     /// Same as [`QueuePair::destroy`].
-    ///
-    /// # References
-    /// [`rdma_disconnect(3)`](https://man7.org/linux/man-pages/man3/rdma_disconnect.3.html)
+    #[doc(alias = "rdma_disconnect")]
     pub fn close(mut self) -> Result<Reclaimed> {
         // If disconnecting fails, destroying the queue pair and the identifier ends the connection.
         let _ = self.disconnect();

@@ -23,9 +23,7 @@ pub(crate) const VERB: &str = "rdma_connect";
 /// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[doc(alias = "rdma_connect")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Service {
@@ -49,9 +47,7 @@ pub struct Service {
 /// let service = querying.wait(Some(Duration::from_secs(5)))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+#[doc(alias = "rdma_connect")]
 #[derive(Debug)]
 pub struct Querying {
     id: Option<Id>,

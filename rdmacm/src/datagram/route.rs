@@ -20,9 +20,7 @@ impl Resolver {
     ///
     /// # Errors
     /// Same as [`resolve`](Self::resolve).
-    ///
-    /// # References
-    /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
+    #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_datagram(self) -> Result<DatagramRoute> {
         let limit = Resolving::<DatagramRoute>::limit(self.step_timeout());
         self.start_datagram()?.wait(Some(limit))
@@ -32,9 +30,7 @@ impl Resolver {
     ///
     /// # Errors
     /// Same as [`resolve`](Self::resolve), if the failure is immediate.
-    ///
-    /// # References
-    /// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
+    #[doc(alias = "rdma_resolve_addr")]
     pub fn start_datagram(self) -> Result<Resolving<DatagramRoute>> {
         self.begin()
     }
@@ -59,9 +55,7 @@ impl Resolver {
 /// qp.post_send(wr::send_to(pd.buf(64)?, destination))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_resolve_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_resolve_addr.3.html)
+#[doc(alias = "rdma_resolve_addr")]
 #[derive(Debug)]
 #[must_use = "a route does nothing until `query`"]
 pub struct DatagramRoute {
@@ -94,9 +88,7 @@ impl DatagramRoute {
     ///
     /// # Errors
     /// Same as [`Device::open`](ibverbs::Device::open).
-    ///
-    /// # References
-    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    #[doc(alias = "ibv_open_device")]
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }
@@ -107,9 +99,7 @@ impl DatagramRoute {
     /// # Errors
     /// [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to another
     /// device. The message names both devices.
-    ///
-    /// # References
-    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    #[doc(alias = "rdma_init_qp_attr")]
     pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         datagram::start_qp(&self.id, &self.path, qp, None)
     }
@@ -126,6 +116,7 @@ impl DatagramRoute {
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html), IBA 12.11 (service ID resolution)
+    #[doc(alias = "rdma_connect")]
     pub fn query(self, private_data: &[u8], timeout: Duration) -> Result<Service, ConnectError> {
         self.start_query(private_data)?.wait(Some(timeout))
     }
@@ -134,9 +125,7 @@ impl DatagramRoute {
     ///
     /// # Errors
     /// Same as [`query`](Self::query), if the failure is immediate.
-    ///
-    /// # References
-    /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
+    #[doc(alias = "rdma_connect")]
     pub fn start_query(self, private_data: &[u8]) -> Result<Querying> {
         let Self { id, path } = self;
         check_private_data(VERB, private_data, PrivateDataLimits::DATAGRAM.request)?;

@@ -21,9 +21,7 @@ impl ListenOptions {
     /// Same as [`bind`](Self::bind); also
     /// [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) for an address of an iWARP
     /// device, which has no datagrams.
-    ///
-    /// # References
-    /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
+    #[doc(alias = "rdma_bind_addr")]
     pub fn bind_datagram(&self, address: SocketAddr) -> Result<ServiceListener> {
         Ok(ServiceListener::new(
             self.listen(address.into(), PortSpace::UDP)?,
@@ -55,9 +53,7 @@ impl ListenOptions {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
+#[doc(alias = "rdma_listen")]
 #[derive(Debug)]
 pub struct ServiceListener(ListeningId);
 
@@ -86,9 +82,7 @@ impl ServiceListener {
     ///
     /// # Errors
     /// Same as [`Listener::next_request`](crate::Listener::next_request).
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn next_request(&self, timeout: Option<Duration>) -> Result<Option<ServiceRequest>> {
         self.0.next_request(timeout, ServiceRequest::new)
     }
@@ -98,9 +92,7 @@ impl ServiceListener {
     ///
     /// # Errors
     /// Same as [`next_request`](Self::next_request).
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn try_request(&self) -> Result<Option<ServiceRequest>> {
         self.0.try_request(ServiceRequest::new)
     }
@@ -126,9 +118,8 @@ impl AsFd for ServiceListener {
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html), [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+#[doc(alias = "rdma_accept")]
+#[doc(alias = "rdma_reject")]
 #[derive(Debug)]
 #[must_use = "dropping a request rejects it"]
 pub struct ServiceRequest {
@@ -163,9 +154,7 @@ impl ServiceRequest {
     ///
     /// # Errors
     /// Same as [`Device::open`](ibverbs::Device::open).
-    ///
-    /// # References
-    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    #[doc(alias = "ibv_open_device")]
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }
@@ -175,9 +164,7 @@ impl ServiceRequest {
     ///
     /// # Errors
     /// Same as [`DatagramRoute::start_qp`](crate::datagram::DatagramRoute::start_qp).
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         datagram::start_qp(&self.id, &self.path, qp, None)
     }
@@ -189,9 +176,7 @@ impl ServiceRequest {
     /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the private data is too
     /// long. [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to
     /// another device.
-    ///
-    /// # References
-    /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+    #[doc(alias = "rdma_accept")]
     pub fn accept(mut self, qp: &QueuePair<Ud>, private_data: &[u8]) -> Result<()> {
         check_private_data(
             "rdma_accept",
@@ -208,9 +193,7 @@ impl ServiceRequest {
     ///
     /// # Errors
     /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
-    ///
-    /// # References
-    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    #[doc(alias = "rdma_reject")]
     pub fn reject(mut self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject", reason, PrivateDataLimits::DATAGRAM.reject)?;
         self.id.reject(reason, &self.path)

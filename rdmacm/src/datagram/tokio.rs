@@ -25,9 +25,7 @@ impl AsyncListener<ServiceListener> {
     ///
     /// # Errors
     /// Same as [`ServiceListener::next_request`].
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub async fn next_request(&self) -> Result<ServiceRequest> {
         self.readable().retry(|| self.get_ref().try_request()).await
     }

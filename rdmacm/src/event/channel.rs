@@ -64,10 +64,8 @@ const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_create_event_channel(3)`](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html),
-/// [`rdma_migrate_id(3)`](https://man7.org/linux/man-pages/man3/rdma_migrate_id.3.html)
+#[doc(alias = "rdma_create_event_channel")]
+#[doc(alias = "rdma_migrate_id")]
 #[derive(Clone, Debug)]
 pub struct EventChannel(Arc<Inner>);
 
@@ -84,9 +82,7 @@ impl EventChannel {
     /// # Errors
     /// `ENOENT` or `EACCES` if `/dev/infiniband/rdma_cm` is missing or not accessible to this user.
     /// `EMFILE` if the process has no free file descriptors; a channel uses three.
-    ///
-    /// # References
-    /// [`rdma_create_event_channel(3)`](https://man7.org/linux/man-pages/man3/rdma_create_event_channel.3.html)
+    #[doc(alias = "rdma_create_event_channel")]
     pub fn create() -> Result<Self> {
         let raw = Arc::new(Channel::create()?);
         let waker = Some(Waker::new(&raw)?);
@@ -109,9 +105,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// Fails if reading the kernel's channel fails.
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn try_next(&self) -> Result<Option<IdKey>> {
         let mut dispatcher = self.dispatcher();
         self.0.read_events(&mut dispatcher, |_| false)?;
@@ -123,9 +117,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// Same as [`try_next`](Self::try_next).
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<IdKey>> {
         let mut deadline = LazyDeadline::after(timeout);
         loop {
@@ -146,9 +138,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// Same as [`try_next`](Self::try_next); also `EEXIST` if another task is waiting.
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     #[cfg(feature = "tokio")]
     pub async fn next(&self) -> Result<IdKey> {
         let readable = Readable::new(self.descriptor())?;

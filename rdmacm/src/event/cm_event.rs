@@ -29,9 +29,7 @@ c_value! {
     /// }
     /// # Ok(()) }
     /// ```
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub struct CmEventType(u32) {
         /// The address is resolved and a device is chosen.
         ADDR_RESOLVED = rdma_sys::RDMA_CM_EVENT_ADDR_RESOLVED => "ADDR_RESOLVED",
@@ -93,9 +91,7 @@ c_value! {
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+#[doc(alias = "rdma_get_cm_event")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CmEvent {

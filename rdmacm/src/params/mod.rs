@@ -18,10 +18,8 @@ pub(crate) use self::private_data::check_private_data;
 /// let params = rdmacm::ConnectParams::new().private_data(b"hello");
 /// assert_eq!(params.retry_count, 6);
 /// ```
-///
-/// # References
-/// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html),
-/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+#[doc(alias = "rdma_connect")]
+#[doc(alias = "rdma_accept")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectParams<'a> {

@@ -18,6 +18,7 @@ use ibverbs::{Error, ErrorKind, Result, device::TransportType};
 ///
 /// # References
 /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html); IBA 12.6
+#[doc(alias = "rdma_connect")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrivateDataLimits {

@@ -27,9 +27,7 @@ use crate::progress::{InProgress, already_finished};
 /// let connection = accepting.wait(Some(Duration::from_secs(5)))?;
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+#[doc(alias = "rdma_accept")]
 #[derive(Debug)]
 pub struct Accepting {
     accepted: Option<Accepted>,
@@ -107,9 +105,7 @@ impl Accepting {
     /// # Errors
     /// `EISCONN` if the connection is already established. `EINVAL` for other events. On iWARP the
     /// call has no effect.
-    ///
-    /// # References
-    /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
+    #[doc(alias = "rdma_notify")]
     pub fn notify(&self, event: EventType) -> Result<()> {
         let accepted = self
             .accepted

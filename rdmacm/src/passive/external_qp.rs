@@ -53,9 +53,7 @@ pub(crate) fn accept<T: DuplexTransport>(
 /// Ok(pending.wait(Some(Duration::from_secs(5)))?)
 /// # }
 /// ```
-///
-/// # References
-/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+#[doc(alias = "rdma_accept")]
 #[derive(Debug)]
 pub struct EstablishPending {
     accepted: Option<(Id, Vec<u8>)>,
@@ -71,9 +69,7 @@ impl EstablishPending {
     ///
     /// # Errors
     /// `EISCONN` if the connection is already established. `EINVAL` for other events.
-    ///
-    /// # References
-    /// [`rdma_notify(3)`](https://man7.org/linux/man-pages/man3/rdma_notify.3.html)
+    #[doc(alias = "rdma_notify")]
     pub fn notify(&self, event: EventType) -> Result<()> {
         let (id, _) = self
             .accepted

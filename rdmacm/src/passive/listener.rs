@@ -32,9 +32,7 @@ use crate::passive::{ConnectRequest, ListeningId};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
+#[doc(alias = "rdma_listen")]
 #[derive(Debug)]
 pub struct Listener(ListeningId);
 
@@ -65,9 +63,7 @@ impl Listener {
     /// [`ErrorKind::NotFound`](ibverbs::ErrorKind::NotFound) if the device was removed or the
     /// address moved to another interface. Also fails if the process has no free file descriptors;
     /// the request is then rejected, and the listener can still be used.
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn next_request(&self, timeout: Option<Duration>) -> Result<Option<ConnectRequest>> {
         self.0.next_request(timeout, ConnectRequest::new)
     }
@@ -77,9 +73,7 @@ impl Listener {
     ///
     /// # Errors
     /// Same as [`next_request`](Self::next_request).
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn try_request(&self) -> Result<Option<ConnectRequest>> {
         self.0.try_request(ConnectRequest::new)
     }

@@ -28,10 +28,8 @@ const MAX_PORTS: u32 = 16;
 /// println!("listening on {}", listener.local_addr());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html),
-/// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
+#[doc(alias = "rdma_listen")]
+#[doc(alias = "rdma_bind_addr")]
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until `bind`"]
 pub struct ListenOptions {
@@ -101,9 +99,7 @@ impl ListenOptions {
     }
 
     /// Restricts a listener on `::` to IPv6, so that another one can use the same port for IPv4.
-    ///
-    /// # References
-    /// [`rdma_set_option(3)`](https://man7.org/linux/man-pages/man3/rdma_set_option.3.html)
+    #[doc(alias = "rdma_set_option")]
     pub fn af_only(mut self, af_only: bool) -> Self {
         self.options.af_only = Some(af_only);
         self
@@ -137,10 +133,8 @@ impl ListenOptions {
     /// # Errors
     /// `EADDRINUSE` if the port is in use. `EADDRNOTAVAIL` if this host does not have the address.
     /// `ENODEV` if no RDMA device has it. The message includes a remedy.
-    ///
-    /// # References
-    /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html),
-    /// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
+    #[doc(alias = "rdma_bind_addr")]
+    #[doc(alias = "rdma_listen")]
     pub fn bind(&self, address: SocketAddr) -> Result<Listener> {
         Ok(Listener::new(self.listen(address.into(), PortSpace::TCP)?))
     }
@@ -149,9 +143,7 @@ impl ListenOptions {
     ///
     /// # Errors
     /// Same as [`bind`](Self::bind).
-    ///
-    /// # References
-    /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html)
+    #[doc(alias = "rdma_bind_addr")]
     pub fn bind_ib(&self, address: IbAddr) -> Result<Listener> {
         Ok(Listener::new(self.listen(address.into(), PortSpace::TCP)?))
     }
@@ -224,9 +216,7 @@ impl Listener {
     /// println!("listening on {}", listener.local_addr()); // with the port selected by the system
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # References
-    /// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
+    #[doc(alias = "rdma_listen")]
     pub fn bind(address: SocketAddr, backlog: u16) -> Result<Self> {
         ListenOptions::new().backlog(backlog).bind(address)
     }

@@ -34,9 +34,7 @@ pub(crate) struct PeerDepths {
 /// Ok(ready.accept(&ConnectParams::default(), Duration::from_secs(5))?)
 /// # }
 /// ```
-///
-/// # References
-/// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+#[doc(alias = "rdma_accept")]
 #[derive(Debug)]
 #[must_use = "dropping it rejects the request"]
 pub struct ReadyRequest {
@@ -105,9 +103,7 @@ impl ReadyRequest {
     ///   rejected the acceptance.
     /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput): the private data is too
     ///   long, or a parameter is out of range.
-    ///
-    /// # References
-    /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+    #[doc(alias = "rdma_accept")]
     pub fn accept(
         self,
         params: &ConnectParams<'_>,
@@ -120,9 +116,7 @@ impl ReadyRequest {
     ///
     /// # Errors
     /// Same as [`accept`](Self::accept), if the failure is immediate.
-    ///
-    /// # References
-    /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+    #[doc(alias = "rdma_accept")]
     pub fn start(self, params: &ConnectParams<'_>) -> Result<Accepting, ConnectError> {
         let Self {
             mut qp,
@@ -152,9 +146,7 @@ impl ReadyRequest {
     ///
     /// # Errors
     /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
-    ///
-    /// # References
-    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    #[doc(alias = "rdma_reject")]
     pub fn reject(self, reason: &[u8]) -> ibverbs::Result<()> {
         let Self {
             qp, mut id, path, ..

@@ -32,10 +32,8 @@ use crate::params::{ConnectParams, Ece, PrivateDataLimits, check_private_data};
 /// }
 /// # Ok(()) }
 /// ```
-///
-/// # References
-/// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html),
-/// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+#[doc(alias = "rdma_get_cm_event")]
+#[doc(alias = "rdma_reject")]
 #[derive(Debug)]
 #[must_use = "dropping a request rejects it"]
 pub struct ConnectRequest {
@@ -83,9 +81,7 @@ impl ConnectRequest {
     ///
     /// # Errors
     /// Fails if librdmacm does not support it.
-    ///
-    /// # References
-    /// [`rdma_get_remote_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_get_remote_ece.3.html)
+    #[doc(alias = "rdma_get_remote_ece")]
     pub fn remote_ece(&self) -> Result<Ece> {
         self.id.remote_ece(&self.path)
     }
@@ -95,9 +91,7 @@ impl ConnectRequest {
     ///
     /// # Errors
     /// Same as [`Device::open`](ibverbs::Device::open).
-    ///
-    /// # References
-    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    #[doc(alias = "ibv_open_device")]
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }
@@ -118,9 +112,7 @@ impl ConnectRequest {
     ///   rejected.
     /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) if the peer has
     ///   disconnected.
-    ///
-    /// # References
-    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    #[doc(alias = "rdma_init_qp_attr")]
     pub fn with_qp(self, mut qp: QueuePair<Rc>) -> Result<ReadyRequest> {
         let Self {
             id,
@@ -140,9 +132,7 @@ impl ConnectRequest {
     ///
     /// # Errors
     /// Fails if the peer has disconnected.
-    ///
-    /// # References
-    /// [`rdma_init_qp_attr(3)`](https://man7.org/linux/man-pages/man3/rdma_init_qp_attr.3.html)
+    #[doc(alias = "rdma_init_qp_attr")]
     pub fn qp_change(&self, state: QpState) -> Result<QpChange> {
         qp_change::for_state(state, &self.id, &self.path)
     }
@@ -155,9 +145,7 @@ impl ConnectRequest {
     /// Same as [`ReadyRequest::start`]; also
     /// [`ErrorKind::Unsupported`](ibverbs::ErrorKind::Unsupported) on iWARP, where the kernel
     /// changes the state of the queue pair.
-    ///
-    /// # References
-    /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
+    #[doc(alias = "rdma_accept")]
     pub fn accept_external<T: DuplexTransport>(
         self,
         qp: &QueuePair<T>,
@@ -172,9 +160,7 @@ impl ConnectRequest {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the reason is too long; the
     /// request is then rejected without one. Also fails if the peer has already disconnected.
-    ///
-    /// # References
-    /// [`rdma_reject(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    #[doc(alias = "rdma_reject")]
     pub fn reject(mut self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject", reason, self.private_data_limits().reject)?;
         self.id.reject(reason, &self.path)
@@ -185,9 +171,7 @@ impl ConnectRequest {
     ///
     /// # Errors
     /// Same as [`reject`](Self::reject).
-    ///
-    /// # References
-    /// [`rdma_reject_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_reject.3.html)
+    #[doc(alias = "rdma_reject_ece")]
     pub fn reject_ece(mut self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject_ece", reason, self.private_data_limits().reject)?;
         self.id.reject_ece(reason, &self.path)

@@ -36,9 +36,7 @@ use crate::wait::Readable;
 /// }
 /// # }
 /// ```
-///
-/// # References
-/// [`rdma_listen(3)`](https://man7.org/linux/man-pages/man3/rdma_listen.3.html)
+#[doc(alias = "rdma_listen")]
 #[derive(Debug)]
 pub struct AsyncListener<L = Listener> {
     // Drop order: tokio stops watching the descriptor before the listener is dropped.
@@ -68,9 +66,7 @@ impl AsyncListener<Listener> {
     ///
     /// # Errors
     /// Same as [`Listener::next_request`].
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub async fn next_request(&self) -> Result<ConnectRequest> {
         self.readable.retry(|| self.listener.try_request()).await
     }

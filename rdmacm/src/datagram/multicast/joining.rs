@@ -25,9 +25,7 @@ use crate::progress::{InProgress, already_finished};
 /// let group = joining.wait(Some(Duration::from_secs(5)))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_join_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
+#[doc(alias = "rdma_join_multicast")]
 #[derive(Debug)]
 pub struct Joining {
     id: Option<Id>,
@@ -54,9 +52,7 @@ impl Resolver {
     /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the address is not a
     ///   multicast address.
     /// - Otherwise the same as [`resolve`](Self::resolve).
-    ///
-    /// # References
-    /// [`rdma_join_multicast_ex(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast_ex.3.html)
+    #[doc(alias = "rdma_join_multicast_ex")]
     pub fn join(self, join_as: JoinAs) -> Result<Membership> {
         let limit = Resolving::<()>::limit(self.step_timeout());
         self.start_join(join_as)?.wait(Some(limit))
@@ -66,9 +62,7 @@ impl Resolver {
     ///
     /// # Errors
     /// Same as [`join`](Self::join), if the failure is immediate.
-    ///
-    /// # References
-    /// [`rdma_join_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html)
+    #[doc(alias = "rdma_join_multicast")]
     pub fn start_join(self, join_as: JoinAs) -> Result<Joining> {
         let group = self.peer();
         if !group.is_multicast() {

@@ -37,9 +37,7 @@ c_value! {
     /// println!("device {}", group.device_name());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # References
-    /// [`rdma_join_multicast_ex(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast_ex.3.html)
+    #[doc(alias = "rdma_join_multicast_ex")]
     pub struct JoinAs(u32) {
         /// Send and receive.
         FULL_MEMBER = rdma_sys::RDMA_MC_JOIN_FLAG_FULLMEMBER => "full member",
@@ -100,10 +98,8 @@ impl Id {
 /// qp.post_send(wr::send_to(pd.buf(64)?, destination))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # References
-/// [`rdma_join_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_join_multicast.3.html),
-/// [`rdma_leave_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_leave_multicast.3.html)
+#[doc(alias = "rdma_join_multicast")]
+#[doc(alias = "rdma_leave_multicast")]
 #[derive(Debug)]
 #[must_use = "dropping a membership leaves the group"]
 pub struct Membership {
@@ -158,9 +154,7 @@ impl Membership {
     ///
     /// # Errors
     /// Same as [`Device::open`](ibverbs::Device::open).
-    ///
-    /// # References
-    /// [`ibv_open_device(3)`](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    #[doc(alias = "ibv_open_device")]
     pub fn context(&self) -> Result<Context> {
         self.path.open()
     }
@@ -170,9 +164,7 @@ impl Membership {
     ///
     /// # Errors
     /// Same as [`DatagramRoute::start_qp`](crate::datagram::DatagramRoute::start_qp).
-    ///
-    /// # References
-    /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
+    #[doc(alias = "ibv_modify_qp")]
     pub fn start_qp(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         datagram::start_qp(&self.id, &self.path, qp, Some(self.address.qkey))
     }
@@ -182,9 +174,7 @@ impl Membership {
     ///
     /// # Errors
     /// Same as [`attach_mcast`](QueuePair::attach_mcast).
-    ///
-    /// # References
-    /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
+    #[doc(alias = "ibv_attach_mcast")]
     pub fn attach(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         self.path.check("ibv_attach_mcast", qp)?;
         qp.attach_mcast(self.gid(), self.address.ah_attr.dlid)
@@ -194,9 +184,7 @@ impl Membership {
     ///
     /// # Errors
     /// Same as [`detach_mcast`](QueuePair::detach_mcast).
-    ///
-    /// # References
-    /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
+    #[doc(alias = "ibv_attach_mcast")]
     pub fn detach(&self, qp: &mut QueuePair<Ud>) -> Result<()> {
         qp.detach_mcast(self.gid(), self.address.ah_attr.dlid)
     }
@@ -205,9 +193,7 @@ impl Membership {
     ///
     /// # Errors
     /// Same as [`UdAddress::destination`].
-    ///
-    /// # References
-    /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
+    #[doc(alias = "ibv_create_ah")]
     pub fn destination(&self, qp: &mut QueuePair<Ud>) -> Result<Destination> {
         self.address.destination(qp)
     }
@@ -218,9 +204,7 @@ impl Membership {
     /// Fails if the membership has ended: [`ErrorKind::NotFound`] if the device was removed,
     /// [`ErrorKind::PortDown`] if the address moved to another interface, and other kinds if the
     /// fabric removed the group. Join again to continue.
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn try_event(&mut self) -> Result<Option<CmEvent>> {
         let Some(event) = self.id.try_event()? else {
             return Ok(None);
@@ -233,9 +217,7 @@ impl Membership {
     ///
     /// # Errors
     /// Same as [`try_event`](Self::try_event).
-    ///
-    /// # References
-    /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<CmEvent>> {
         let channel = self.id.channel().clone();
         channel.wait_for(timeout, || self.try_event())
@@ -250,9 +232,7 @@ impl Membership {
     ///
     /// # Errors
     /// Fails if the device was removed. The membership then stays on its channel.
-    ///
-    /// # References
-    /// [`rdma_migrate_id(3)`](https://man7.org/linux/man-pages/man3/rdma_migrate_id.3.html)
+    #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&mut self, to: &EventChannel) -> Result<()> {
         self.id.migrate(to)
     }
@@ -261,9 +241,7 @@ impl Membership {
     ///
     /// # Errors
     /// Fails if the device was removed.
-    ///
-    /// # References
-    /// [`rdma_leave_multicast(3)`](https://man7.org/linux/man-pages/man3/rdma_leave_multicast.3.html)
+    #[doc(alias = "rdma_leave_multicast")]
     pub fn leave(mut self) -> Result<()> {
         self.has_left = true;
         self.id.leave(self.group, &self.describe())
