@@ -32,7 +32,8 @@ status=0
 for crate in "${CRATES[@]}"; do
     IFS=: read -r directory _ library <<<"$crate"
     "$(cargo_tool cargo-public-api "$CARGO_PUBLIC_API_VERSION")" public-api -sss --color never \
-        --rustdoc-json "$target/doc/$library.json" >"$target/doc/$library.txt"
+        --rustdoc-json "$target/doc/$library.json" |
+        awk '!seen[$0]++' >"$target/doc/$library.txt" # it repeats what is reexported
     if [[ ${1:-} == --update ]]; then
         cp "$target/doc/$library.txt" "$directory/api.txt"
     elif ! diff -u "$directory/api.txt" "$target/doc/$library.txt"; then

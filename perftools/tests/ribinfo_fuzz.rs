@@ -293,7 +293,7 @@ fn rules_of_nft() {
         };
         valid += u32::from(verdict(&firewall).is_some());
     });
-    assert!(valid > 1000, "{valid}");
+    assert!(valid > 100, "{valid}");
 }
 
 #[test]

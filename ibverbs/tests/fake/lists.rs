@@ -297,7 +297,7 @@ fn equal_lists_are_held_once() {
             .a
             .hold_list(&[slice(1), slice(1)])
             .expect_err("more lists than a queue pair holds");
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert_eq!(error.kind(), ErrorKind::LimitReached);
         assert!(
             error
                 .to_string()
