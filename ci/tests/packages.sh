@@ -115,6 +115,11 @@ check() {
         [[ $name == perftools-* ]] || in_out cargo check --quiet -p "$name"
     done
     in_out cargo check --quiet --workspace --exclude 'perftools*' --all-features
+    # Other processors and another C library. Nothing is linked.
+    for name in aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu x86_64-unknown-linux-musl; do
+        rustup target add --toolchain "$oldest" "$name" 2>/dev/null || die "rustup target add $name failed"
+        RDMA_SYS_NO_PKG_CONFIG=1 in_out cargo check --quiet --target "$name" --workspace --exclude 'perftools*' --all-features
+    done
     CARGO_TARGET_DIR=$TARGET cargo check --quiet --locked -p examples -p nvme-host
     # docs.rs has none of the libraries. Only rdma-verbs-sys looks for them.
     DOCS_RS=1 PKG_CONFIG=false in_out cargo doc --quiet --no-deps -p rdma-verbs-sys -p ibumad --all-features

@@ -1,7 +1,5 @@
 //! Errors of verbs, with the remedies for their usual causes.
 
-#![allow(unsafe_code)]
-
 use std::borrow::Cow;
 
 pub(crate) use rdma_types::{Errno, Error, ErrorKind, Result};
@@ -139,11 +137,5 @@ fn locked_memory_help() -> Cow<'static, str> {
 
 /// Returns the soft limit on locked memory in bytes, or `None` if there is no limit.
 fn locked_memory_limit() -> Option<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the pointer is to a live local, which the call writes.
-    let returned = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-    (returned == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }

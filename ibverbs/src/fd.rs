@@ -1,24 +1,18 @@
 //! Non-blocking file descriptors, and waiting until one is readable.
 
-#![allow(unsafe_code)]
-
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use crate::convert::not_negative;
-use crate::error::{Errno, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use crate::error::{Errno, Result, call_failed};
 
 /// Makes reads of the descriptor return immediately if there is no data.
 pub(crate) fn set_non_blocking(fd: BorrowedFd<'_>, what: &str) -> Result<()> {
-    // SAFETY: fcntl on a descriptor that the borrow keeps open; F_GETFL takes no pointer.
-    let flags = not_negative("fcntl", || what.into(), unsafe {
-        libc::fcntl(fd.as_raw_fd(), libc::F_GETFL)
-    })?;
-    // SAFETY: as above; F_SETFL takes no pointer.
-    let returned = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) };
-    not_negative("fcntl", || what.into(), returned)?;
-    Ok(())
+    fcntl_getfl(fd)
+        .and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK))
+        .map_err(|errno| call_failed("fcntl", Errno(errno.raw_os_error()), what.to_owned()))
 }
 
 /// Calls `take` until it returns a value, and waits in between until the descriptor is readable.
@@ -48,21 +42,18 @@ pub(crate) fn wait_readable<T>(
 
 /// Waits until the descriptor is readable, a signal arrives or the timeout expires.
 fn poll(fd: BorrowedFd<'_>, what: &str, timeout: Option<Duration>) -> Result<()> {
-    let mut fd = libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let timeout = timeout.map(|timeout| libc::timespec {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
-    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: one valid pollfd, a valid or null timeout, and no signal mask.
-    let returned = unsafe { libc::ppoll(&raw mut fd, 1, timeout, ptr::null()) };
-    match not_negative("poll", || what.into(), returned) {
-        Err(error) if error.errno() != Some(Errno(libc::EINTR)) => Err(error),
-        _ => Ok(()),
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(call_failed(
+            "poll",
+            Errno(errno.raw_os_error()),
+            what.to_owned(),
+        )),
     }
 }
 

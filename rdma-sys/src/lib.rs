@@ -5,7 +5,7 @@
 //! interfaces to them.
 //!
 //! - The bindings were generated from the headers of rdma-core 44 and are committed. They are the
-//!   same for x86_64 and aarch64. A build needs the libraries and pkg-config, but neither clang nor
+//!   same for x86_64 and aarch64. Processors with pointers of 32 bits are not supported. A build needs the libraries and pkg-config, but neither clang nor
 //!   the headers.
 //! - Enumerations are integers: `ibv_wc_status` is an alias of `c_uint`, and `IBV_WC_SUCCESS` is a
 //!   constant of that type. Values that a newer library adds are therefore valid.
@@ -27,6 +27,9 @@
 #![allow(unsafe_code)]
 // The names of C are kept so that the manual pages apply.
 #![allow(non_camel_case_types)]
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("the bindings of rdma-core are those of 64-bit processors");
 
 mod alias;
 mod bindings;

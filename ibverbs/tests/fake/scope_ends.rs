@@ -100,7 +100,7 @@ fn a_queue_pair_that_left_a_scope_can_start_its_own() {
                 assert_eq!(error, PostError::WrongQueue);
                 scope.post_send(wr::write(lent, region.remote()))?;
                 scope.wait(cq, LONG, |each| {
-                    each.expect("of c").check().expect("success")
+                    each.expect("of c").check().expect("success");
                 })
             })
             .expect("completes");

@@ -1,18 +1,16 @@
 //! Waiting for a descriptor: with `poll(2)` until a deadline, or with tokio. Used by everything
 //! that waits for events.
 
-#![allow(unsafe_code)]
-
 mod deadline;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ibverbs::{Errno, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use self::deadline::LazyDeadline;
 pub use self::deadline::{Deadline, as_millis};
@@ -26,20 +24,17 @@ pub type Descriptor = Arc<dyn AsFd + Send + Sync>;
 /// Sleeps until the descriptor is readable, at most for `timeout` (forever if `None`), or until a
 /// signal arrives.
 pub(crate) fn sleep(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<()> {
-    let mut pollfd = libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let timeout = timeout.map(|timeout| libc::timespec {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
-    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: there is one entry, `timeout` is null or valid, and there is no signal mask.
-    let returned = unsafe { libc::ppoll(&raw mut pollfd, 1, timeout, ptr::null()) };
-    if returned >= 0 || Errno::last() == Errno(libc::EINTR) {
-        return Ok(());
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(failed(
+            "poll",
+            Errno(errno.raw_os_error()),
+            &"event channel",
+        )),
     }
-    Err(failed("poll", Errno::last(), &"event channel"))
 }
