@@ -41,7 +41,7 @@ mod tests {
         let convert = |call: &str, returned| {
             let f = || {
                 if !call.is_empty() {
-                    std::fs::metadata(call).expect_err("no such file");
+                    std::fs::File::open(call).expect_err("no such file");
                 }
                 returned
             };

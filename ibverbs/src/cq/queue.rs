@@ -53,7 +53,7 @@ pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as 
 ///   the completion queue exists: creating one then fails. Create another completion queue.
 /// - **Inline data** is not supported (hfi1verbs, ipathverbs, mana, vmw_pvrdma, unknown):
 ///   [`max_inline_data`](crate::QpCaps::max_inline_data) is 0.
-/// - **Sends are always signaled**, also [`unsignaled`](crate::wr::SendRequest::unsignaled) ones
+/// - **Sends are always signaled**, also [unsignaled](crate::wr::SendRequest::signaled) ones
 ///   (cxgb4, efa, erdma, unknown, and iWARP except siw).
 ///
 /// # Example

@@ -55,7 +55,7 @@ impl Buf {
 impl ProtectionDomain {
     /// Registers `len` bytes that `fill` writes once and that peers can read afterwards. The device
     /// cannot write to them. Over iWARP, no other registered memory can be sent
-    /// [unsignaled](crate::wr::SendRequest::unsignaled).
+    /// [unsignaled](crate::wr::SendRequest::signaled).
     ///
     /// # Example
     /// ```no_run
