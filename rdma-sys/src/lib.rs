@@ -5,8 +5,8 @@
 //! interfaces to them.
 //!
 //! - The bindings were generated from the headers of rdma-core 44 and are committed. They are the
-//!   same for x86_64 and aarch64. Processors with pointers of 32 bits are not supported. A build needs the libraries and pkg-config, but neither clang nor
-//!   the headers.
+//!   same for x86_64 and aarch64, and do not hold for processors with pointers of 32 bits. A build
+//!   needs the libraries and pkg-config, but neither clang nor the headers.
 //! - Enumerations are integers: `ibv_wc_status` is an alias of `c_uint`, and `IBV_WC_SUCCESS` is a
 //!   constant of that type. Values that a newer library adds are therefore valid.
 //! - Unions are Rust unions. Members of an anonymous union or structure are in `__bindgen_anon_1`

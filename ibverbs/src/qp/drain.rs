@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::pair::QueuePair;
 use crate::cq::{Completion, CompletionQueue};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::Retired;
 use crate::transport::ConnectedDuplexTransport;
 use crate::wr;
@@ -14,8 +14,7 @@ pub const DRAIN_TAG: u64 = u64::MAX;
 
 impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// Moves the queue pair to the error state and polls its completion queues, `queues`, until
-    /// every request has retired or the timeout expires. Returns `true` if every request has
-    /// retired.
+    /// every request has retired, at most for `timeout`.
     ///
     /// `each` receives every retired request, and the completions of other queue pairs on the same
     /// queues, which it has to retire. If the send queue has a free slot, an empty send with
@@ -31,17 +30,18 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// # use ibverbs::{CompletionQueue, Error, QueuePair, Rc};
     /// # fn f(mut qp: QueuePair<Rc>, cq: &mut CompletionQueue) -> Result<(), Error> {
     /// let mut buffers = Vec::new();
-    /// qp.drain(&mut [cq], Duration::from_secs(1), |each| {
+    /// let drained = qp.drain(&mut [cq], Duration::from_secs(1), |each| {
     ///     if let Ok(retired) = each {
     ///         buffers.extend(retired.into_buf());
     ///     }
-    /// })?;
+    /// });
     /// let rest = qp.destroy()?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// Fails if the device was removed or polling fails. The requests then stay in flight.
+    /// [`ErrorKind::TimedOut`]; also fails if the device was removed or polling fails. The requests
+    /// are then still in flight.
     ///
     /// # References
     /// IBA 10.3.1 (error state); the kernel's `ib_drain_qp`
@@ -50,7 +50,7 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
         queues: &mut [&mut CompletionQueue],
         timeout: Duration,
         mut each: impl FnMut(Result<Retired, Completion<'_>>),
-    ) -> Result<bool> {
+    ) -> Result<()> {
         self.to_error()?;
         let start = Instant::now();
         if !self.is_idle() && self.send_slots_free() > 0 {
@@ -67,11 +67,12 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
                     }
                 }
             }
-            if start.elapsed() > timeout {
-                return Ok(self.is_idle());
+            if start.elapsed() > timeout && !self.is_idle() {
+                let what = format!("{}: requests are still in flight", self.describe_state());
+                return Err(Error::new(ErrorKind::TimedOut, "drain", what));
             }
             std::thread::yield_now();
         }
-        Ok(true)
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ impl<T: SendTransport> QueuePair<T> {
     ///
     /// The completion of a send also retires the unsignaled sends before it, whose buffers return
     /// to their pools. Which requests are unsignaled depends on the device
-    /// ([unsignaled](crate::wr::SendRequest::signaled)).
+    /// ([`signaled`](crate::wr::SendRequest::signaled)).
     ///
     /// # Errors
     /// [`ForeignCompletion`] if the completion belongs to another queue pair or to a destroyed one.
