@@ -16,6 +16,18 @@ readonly CRATES=(rdma-types:rdma-types:rdma_types ibverbs:rdma-verbs:ibverbs rdm
     gpu-memory:gpu-memory:gpu_memory)
 readonly FEATURES='rdma-verbs/serde rdma-verbs/tokio rdma-verbs/tracing rdma-verbs/efa rdma-verbs/mlx5 rdmacm/tokio rdma-messenger/tokio rdma-messenger/bytes'
 
+# Prints the signatures that break a rule of docs/conventions.md, and fails if there is one. Calls
+# that do not wait have no time limit; one without a limit returns an Option; a limited one does not
+# tell by a bool that the time is up; parts of memory are selected with ranges.
+check_conventions() {
+    ! grep -nE \
+        -e 'fn .*::try_[a-z_]+\(.*Duration' \
+        -e 'fn .*Option<core::time::Duration>\) ->' \
+        -e 'fn .*Duration.*\) -> .*Result<bool>' \
+        -e 'fn .*::(slice|get|get_mut)\((&?(mut )?self, )?(usize|u64), (usize|u64)\)' \
+        -- */api.txt | grep -vE 'Option<core::time::Duration>\) -> .*Result<(core::option::Option<|Self::Output)'
+}
+
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 packages=()
 for crate in "${CRATES[@]}"; do
@@ -41,3 +53,4 @@ for crate in "${CRATES[@]}"; do
     fi
 done
 ((status == 0)) || die "the public API has changed" "help: if that is intended, run ci/tests/public-api.sh --update"
+check_conventions || die "the public API does not keep docs/conventions.md: see above"
