@@ -192,7 +192,7 @@ impl GlobalRoute {
 ///     qpn,
 ///     qkey: Qkey(0x1111_1111),
 /// };
-/// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
+/// qp.post_send(wr::send(wr::Inline(b"hello")).to(destination))?;
 /// # Ok(()) }
 /// ```
 #[doc(alias = "ibv_create_ah")]

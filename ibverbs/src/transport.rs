@@ -247,7 +247,7 @@ pub trait DuplexTransport: SendTransport {}
 #[diagnostic::on_unimplemented(
     message = "a queue pair of transport `{Self}` does not connect to a peer",
     label = "expected `Rc`, `Uc` or `xrc::XrcSend`",
-    note = "a queue pair of `Ud` or `RawPacket` becomes ready with `start`; each request of a `Ud` queue pair names its destination: `wr::send_to`"
+    note = "a queue pair of `Ud` or `RawPacket` becomes ready with `start`; each request of a `Ud` queue pair names its destination: `wr::send(…).to(destination)`"
 )]
 pub trait ConnectedTransport: SendTransport {}
 
@@ -264,7 +264,7 @@ pub trait ConnectedTransport: SendTransport {}
 #[diagnostic::on_unimplemented(
     message = "a queue pair of transport `{Self}` does not have this operation",
     label = "expected `Rc` or `Uc`",
-    note = "a `Ud` queue pair sends with `wr::send_to` and `wr::send_to_with_imm` only",
+    note = "a request of a `Ud` queue pair is `wr::send(…).to(destination)` or `wr::send_with_imm(…).to(destination)`",
     note = "a request of an `XrcSend` queue pair names the shared receive queue of the peer: `wr::send(…).for_srq(srq_num)`"
 )]
 pub trait ConnectedDuplexTransport: DuplexTransport + ConnectedTransport {}

@@ -417,7 +417,7 @@ fn datagrams_allocate_nothing() {
         let calls = calls(|| {
             qp.post_recv(wr::recv(pool.take().expect("a free buffer")))
                 .expect("receive");
-            qp.post_send(wr::send_to(wr::Inline(b"to itself"), destination))
+            qp.post_send(wr::send(wr::Inline(b"to itself")).to(destination))
                 .expect("send");
             let mut count = 0;
             for completion in cq.poll().expect("poll") {

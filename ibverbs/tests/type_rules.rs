@@ -139,8 +139,8 @@ macro_rules! operations {
         [
             (&plain::<$transport, _>(wr::send)).has(),
             (&plain::<$transport, _>(|buf| wr::send_with_imm(buf, 0))).has(),
-            (&directed::<$transport, _>(wr::send_to)).has(),
-            (&directed::<$transport, _>(|buf, to| wr::send_to_with_imm(buf, to, 0))).has(),
+            (&directed::<$transport, _>(|buf, to| wr::send(buf).to(to))).has(),
+            (&directed::<$transport, _>(|buf, to| wr::send_with_imm(buf, 0).to(to))).has(),
             (&remote::<$transport, _>(wr::write)).has(),
             (&remote::<$transport, _>(|buf, at| wr::write_with_imm(buf, at, 0))).has(),
             (&remote::<$transport, _>(wr::read)).has(),
@@ -156,9 +156,9 @@ macro_rules! operations_for_srq {
         [
             (&plain::<$transport, _>(|buf| wr::send(buf).for_srq(SrqNum(0)))).has(),
             (&plain::<$transport, _>(|buf| wr::send_with_imm(buf, 0).for_srq(SrqNum(0)))).has(),
-            (&directed::<$transport, _>(|buf, to| wr::send_to(buf, to).for_srq(SrqNum(0)))).has(),
+            (&directed::<$transport, _>(|buf, to| wr::send(buf).to(to).for_srq(SrqNum(0)))).has(),
             (&directed::<$transport, _>(|buf, to| {
-                wr::send_to_with_imm(buf, to, 0).for_srq(SrqNum(0))
+                wr::send_with_imm(buf, 0).to(to).for_srq(SrqNum(0))
             }))
                 .has(),
             (&remote::<$transport, _>(|buf, at| wr::write(buf, at).for_srq(SrqNum(0)))).has(),
@@ -217,7 +217,7 @@ fn column(transport: &str) -> Vec<&'static str> {
     let header = rows.next().expect("a header");
     let is_it = |cell: &str| cell.trim_matches(['[', ']', '`']) == transport;
     let index = cells(header).position(is_it).expect("a column");
-    let rows = rows.skip(1).take(9);
+    let rows = rows.skip(1).take(7);
     rows.map(|row| cells(row).nth(index).expect("a cell"))
         .collect()
 }
@@ -235,7 +235,12 @@ fn the_guide_has_the_operations_of_the_types() {
         ("RawPacket", operations!(RawPacket), "yes"),
         ("XrcSend", operations_for_srq!(XrcSend), "for SRQ"),
     ] {
-        let expected = operations.map(|is_there| if is_there { text } else { "" });
+        let cell = |is_there| if is_there { text } else { "" };
+        // Of two kinds of sends, each transport has one.
+        let [send, imm, send_to, imm_to, others @ ..] = operations;
+        let of_send = |is_plain, names_it| if names_it { "to" } else { cell(is_plain) };
+        let mut expected = vec![of_send(send, send_to), of_send(imm, imm_to)];
+        expected.extend(others.map(cell));
         assert_eq!(column(transport), expected, "{transport}");
     }
 }
@@ -243,7 +248,7 @@ fn the_guide_has_the_operations_of_the_types() {
 /// Nothing of a thread group leaves its thread.
 mod group {
     use ibverbs::group::{GroupCompletionQueue, Grouped, ThreadGroup};
-    use ibverbs::wr::{FetchAdd, Operation, RdmaRead, Send, SendTo};
+    use ibverbs::wr::{FetchAdd, Operation, RdmaRead, Send, To};
     use ibverbs::{Batch, Buf, CompletionQueue, QueuePair, Rc, Uc, Ud};
     use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -256,9 +261,9 @@ mod group {
     assert_impl_all!(RdmaRead: Operation<Grouped<Rc>, Buf>);
     assert_impl_all!(FetchAdd: Operation<Grouped<Rc>, Buf>);
     assert_impl_all!(Send: Operation<Grouped<Uc>, Buf>);
-    assert_impl_all!(SendTo: Operation<Grouped<Ud>, Buf>);
+    assert_impl_all!(To<Send>: Operation<Grouped<Ud>, Buf>);
     assert_not_impl_any!(RdmaRead: Operation<Grouped<Uc>, Buf>, Operation<Grouped<Ud>, Buf>);
-    assert_not_impl_any!(SendTo: Operation<Grouped<Rc>, Buf>);
+    assert_not_impl_any!(To<Send>: Operation<Grouped<Rc>, Buf>);
 }
 
 /// Operations of scalable reliable datagrams: each has a destination, and none is an atomic.

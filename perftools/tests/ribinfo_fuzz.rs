@@ -425,7 +425,7 @@ fn damaged_files_of_a_host_cause_no_panic() {
         let mut all = Vec::new();
         files(&root, &mut all);
         assert!(all.len() > 30, "{host}");
-        for file in all.iter().flat_map(|file| [file; 3]) {
+        for file in &all {
             let before = fs::read(file).unwrap();
             fs::write(file, damaged(&mut random, &before)).unwrap();
             for command in ["check", "stat", "gids", "links", "devinfo", "facts"] {

@@ -79,7 +79,7 @@ fn chat(group: IpAddr, local: IpAddr, text: Option<&str>) -> Result<()> {
             buf[..len].copy_from_slice(&text.as_bytes()[..len]);
             buf.set_len(SIZE);
             // The programs of librdmacm send the number of their queue pair as immediate data.
-            qp.post_send(wr::send_to_with_imm(buf, destination, qp_num))?;
+            qp.post_send(wr::send_with_imm(buf, qp_num).to(destination))?;
         }
     } else {
         while let Some(buf) = pool.take() {

@@ -156,7 +156,7 @@ impl Socket {
         let qp_num = self.qp.qp_num().0;
         Ok(self
             .qp
-            .post_send(wr::send_to_with_imm(buf, destination, qp_num))?)
+            .post_send(wr::send_with_imm(buf, qp_num).to(destination))?)
     }
 
     /// Waits for the next datagram.

@@ -89,7 +89,7 @@ fn run() -> Result<()> {
     if server.is_some() {
         let mut message = sends.take().ok_or("all send buffers are in flight")?;
         message.fill(0x5a);
-        qp.post_send(wr::send_to(message, peer))?;
+        qp.post_send(wr::send(message).to(peer))?;
         posted += 1;
     }
     let mut last = Instant::now();
@@ -113,7 +113,7 @@ fn run() -> Result<()> {
             if posted < MESSAGES {
                 let mut message = sends.take().ok_or("all send buffers are in flight")?;
                 message.copy_from_slice(payload);
-                qp.post_send(wr::send_to(message, peer))?;
+                qp.post_send(wr::send(message).to(peer))?;
                 posted += 1;
             }
             qp.post_recv(wr::recv(buf))?;

@@ -134,7 +134,7 @@ impl fmt::Debug for Completion<'_> {
 ///     qpn: source.qpn,
 ///     qkey: Qkey(0x1111_1111),
 /// };
-/// qp.post_send(wr::send_to(wr::Inline(b"pong"), destination))?;
+/// qp.post_send(wr::send(wr::Inline(b"pong")).to(destination))?;
 /// # Ok(()) }
 /// ```
 #[doc(alias = "ibv_poll_cq")]

@@ -28,7 +28,7 @@ use crate::port::Lid;
 ///     qkey: Qkey(0x1111_1111),
 /// };
 /// for line in ["one", "two"] {
-///     qp.post_send(wr::send_to(wr::Inline(line.as_bytes()), destination))?;
+///     qp.post_send(wr::send(wr::Inline(line.as_bytes())).to(destination))?;
 /// }
 /// # Ok(()) }
 /// ```
@@ -65,7 +65,7 @@ impl HeldAddress {
 /// use ibverbs::{HeldAddress, Qkey, Qpn, QueuePair, Ud, wr::{self, Destination}};
 /// # fn f(qp: &mut QueuePair<Ud>, address: HeldAddress, peer_qpn: Qpn) -> ibverbs::Result<()> {
 /// let destination = Destination { address, qpn: peer_qpn, qkey: Qkey(0x1111_1111) };
-/// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
+/// qp.post_send(wr::send(wr::Inline(b"hello")).to(destination))?;
 /// # Ok(()) }
 /// ```
 #[doc(alias = "ibv_post_send")]

@@ -8,7 +8,7 @@
 //! | function | operation | transports |
 //! |---|---|---|
 //! | [`send`](fn@send), [`send_with_imm`] | [`Send`], [`SendWithImm`] | RC, UC; raw packets without immediate data |
-//! | [`send_to`], [`send_to_with_imm`] | [`SendTo`], [`SendToWithImm`] | UD |
+//! | [`send`], [`send_with_imm`], with [`to`](SendRequest::to) | [`To`] | UD |
 //! | [`write`](fn@write), [`write_with_imm`] | [`RdmaWrite`], [`RdmaWriteWithImm`] | RC, UC |
 //! | [`read`] | [`RdmaRead`] | RC |
 //! | [`compare_swap`], [`fetch_add`] | [`CompareSwap`], [`FetchAdd`] | RC |
@@ -88,9 +88,9 @@ pub use self::request::{
     send_with_imm, send_with_inv, write, write_with_imm,
 };
 pub(crate) use self::scratch::{SendScratch, inline_flag};
+pub use self::to::To;
 #[cfg(feature = "mlx5")]
 pub(crate) use self::to::private::Address;
-pub use self::to::{SendTo, SendToWithImm, To, send_to, send_to_with_imm};
 pub use self::unregistered::{Empty, Inline};
 pub use self::window::{Bind, Invalidate, SendWithInv};
 pub use self::xrc::ForSrq;

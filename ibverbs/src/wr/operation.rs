@@ -94,7 +94,7 @@ use private::Transfer;
 #[diagnostic::on_unimplemented(
     message = "a queue pair of transport `{T}` cannot post `{Self}` with the payload `{P}`",
     label = "transport `{T}` does not have this operation, or not with this payload",
-    note = "`Rc` has all operations except datagrams; `Uc` has sends, writes and memory windows; `Ud` has `send_to` and `send_to_with_imm`; `RawPacket` has `send`",
+    note = "`Rc` has all operations except datagrams; `Uc` has sends, writes and memory windows; `Ud` has `send` and `send_with_imm` with a destination (`to`); `RawPacket` has `send`",
     note = "a request of an `XrcSend` queue pair is one of `Rc` that names the shared receive queue of the peer: `wr::send(…).for_srq(srq_num)`"
 )]
 pub trait Operation<T: SendTransport, P: Payload>: Transfer<P> {}

@@ -11,7 +11,7 @@ use super::operation::{private::Encode, private::Transfer};
 use super::payload::private::Payload;
 use super::payload::{Gather, SendPayload};
 use super::rejected::PostError;
-use super::request::{SendRequest, send, send_with_imm};
+use super::request::SendRequest;
 use crate::in_flight::InFlight;
 use crate::transport::{SameOperations, Ud};
 
@@ -30,46 +30,6 @@ use crate::transport::{SameOperations, Ud};
 pub struct To<O, D = Destination> {
     operation: O,
     destination: D,
-}
-
-/// The operation of [`wr::send_to`](crate::wr::send_to): a datagram.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{Buf, wr};
-/// fn datagram(to: wr::Destination, text: Buf) -> wr::SendRequest<wr::SendTo, Buf> {
-///     wr::send_to(text, to)
-/// }
-/// ```
-#[doc(alias = "ibv_post_send")]
-pub type SendTo = To<Send>;
-
-/// The operation of [`wr::send_to_with_imm`](crate::wr::send_to_with_imm): a datagram with
-/// immediate data.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::wr;
-/// fn heartbeat(to: wr::Destination, n: u32) -> wr::SendRequest<wr::SendToWithImm, wr::Empty> {
-///     wr::send_to_with_imm(wr::Empty, to, n)
-/// }
-/// ```
-#[doc(alias = "ibv_post_send")]
-pub type SendToWithImm = To<SendWithImm>;
-
-/// Creates a request that sends the payload as one datagram. The payload must fit into one packet,
-/// that is, into the port's MTU.
-pub fn send_to<P: SendPayload>(payload: P, destination: Destination) -> SendRequest<SendTo, P> {
-    send(payload).to(destination)
-}
-
-/// Like [`send_to`], with 32 bits of immediate data for the completion of the receive.
-pub fn send_to_with_imm<P: SendPayload>(
-    payload: P,
-    destination: Destination,
-    imm_data: u32,
-) -> SendRequest<SendToWithImm, P> {
-    send_with_imm(payload, imm_data).to(destination)
 }
 
 pub(crate) mod private {

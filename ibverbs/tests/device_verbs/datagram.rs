@@ -83,7 +83,7 @@ fn datagram_follows_grh_and_can_be_answered() {
             };
             b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buffer")))
                 .expect("receive");
-            a.qp.post_send(wr::send_to_with_imm(wr::Inline(b"ping"), there, 9))
+            a.qp.post_send(wr::send_with_imm(wr::Inline(b"ping"), 9).to(there))
                 .expect("send");
             let (source, bytes) = b.received();
             assert_eq!(&bytes[GRH_LEN..], b"ping");
@@ -103,7 +103,7 @@ fn datagram_follows_grh_and_can_be_answered() {
             };
             a.qp.post_recv(wr::recv(a.pd.buf(256).expect("buffer")))
                 .expect("receive");
-            b.qp.post_send(wr::send_to_with_imm(wr::Inline(b"pong"), to_a, 9))
+            b.qp.post_send(wr::send_with_imm(wr::Inline(b"pong"), 9).to(to_a))
                 .expect("send");
             assert_eq!(&a.received().1[GRH_LEN..], b"pong");
         }
@@ -125,7 +125,7 @@ fn held_address_is_valid_on_its_queue_pair_until_release() {
                 qkey: QKEY,
             };
             let rejected =
-                b.qp.post_send(wr::send_to(wr::Empty, there))
+                b.qp.post_send(wr::send(wr::Empty).to(there))
                     .expect_err("held by the other queue pair");
             assert_eq!(rejected.error(), PostError::WrongQueue);
             assert_eq!(
@@ -136,17 +136,14 @@ fn held_address_is_valid_on_its_queue_pair_until_release() {
             );
             a.qp.release_addresses().expect("nothing in flight");
             let rejected =
-                a.qp.post_send(wr::send_to(wr::Empty, there))
+                a.qp.post_send(wr::send(wr::Empty).to(there))
                     .expect_err("released");
             assert_eq!(rejected.error(), PostError::WrongQueue);
             let again = a.qp.hold_address(&handle).expect("hold");
-            a.qp.post_send(wr::send_to(
-                wr::Empty,
-                Destination {
-                    address: again,
-                    ..there
-                },
-            ))
+            a.qp.post_send(wr::send(wr::Empty).to(Destination {
+                address: again,
+                ..there
+            }))
             .expect("send");
             assert_eq!(
                 a.qp.release_addresses().expect_err("in flight").kind(),
@@ -182,7 +179,7 @@ fn multicast_send_completes_and_member_can_be_destroyed() {
                 qpn: Qpn::MULTICAST,
                 qkey: QKEY,
             };
-            a.qp.post_send(wr::send_to_with_imm(wr::Inline(b"all"), there, 9))
+            a.qp.post_send(wr::send_with_imm(wr::Inline(b"all"), 9).to(there))
                 .expect("send");
             let deadline = Instant::now() + Duration::from_secs(20);
             let mut sent = false;
@@ -262,7 +259,7 @@ fn polls_continue_after_a_queue_pair_was_destroyed() {
             for _ in 0..COUNT {
                 b.post_recv(wr::recv(a.pd.buf(64).expect("buffer")))
                     .expect("receive");
-                a.qp.post_send(wr::send_to(wr::Inline(b"x"), there))
+                a.qp.post_send(wr::send(wr::Inline(b"x")).to(there))
                     .expect("send");
             }
             // Both queue pairs have completions that were not polled.

@@ -150,7 +150,7 @@ fn datagrams(context: &Context, pd: &ProtectionDomain, group: &ThreadGroup) {
     };
     let buf = pd.buf(GRH_LEN + 8).expect("buffer");
     qp.post_recv(wr::recv(buf)).expect("receive");
-    qp.post_send(wr::send_to(wr::Inline(b"self"), there))
+    qp.post_send(wr::send(wr::Inline(b"self")).to(there))
         .expect("send");
     let (mut got, deadline) = (None, Instant::now() + Duration::from_secs(20));
     while got.is_none() {

@@ -150,7 +150,7 @@ fn refused_post_names_state_and_remedy() {
                 qpn: qp.qp_num(),
                 qkey: Qkey(7),
             };
-            qp.post_send(wr::send_to(MESSAGE, to))
+            qp.post_send(wr::send(MESSAGE).to(to))
         });
     });
 }

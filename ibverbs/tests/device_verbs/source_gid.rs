@@ -106,7 +106,7 @@ fn an_unknown_sender_is_answered_by_its_gid() {
             &context,
             |qp| qp.start(1, 0, QKEY, Psn(0)).expect("RTS state"),
             |qp, to| {
-                let request = wr::send_to(wr::Inline(b"who am I?"), to);
+                let request = wr::send(wr::Inline(b"who am I?")).to(to);
                 qp.post_send(request).expect("send");
             },
         );

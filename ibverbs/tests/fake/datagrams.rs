@@ -59,7 +59,7 @@ impl Setup {
         };
         let buf = self.pd.buf(64).expect("buffer");
         self.b.post_recv(wr::recv(buf)).expect("receive");
-        let send = wr::send_to(wr::Inline(b"all"), to);
+        let send = wr::send(wr::Inline(b"all")).to(to);
         self.a.post_send(send).expect("send");
         !self.received().is_empty()
     }
@@ -112,7 +112,7 @@ fn a_datagram_follows_its_grh_and_can_be_answered() {
             .expect("receive");
         setup
             .a
-            .post_send(wr::send_to_with_imm(wr::Inline(b"ping"), to_b, 9))
+            .post_send(wr::send_with_imm(wr::Inline(b"ping"), 9).to(to_b))
             .expect("send");
         let (source, retired) = setup.received().pop().expect("received");
         assert_eq!(
@@ -137,7 +137,7 @@ fn a_datagram_follows_its_grh_and_can_be_answered() {
             .expect("receive");
         let mut pong = setup.pd.buf(4).expect("buffer");
         pong.copy_from_slice(b"pong");
-        setup.b.post_send(wr::send_to(pong, to_a)).expect("send");
+        setup.b.post_send(wr::send(pong).to(to_a)).expect("send");
         let (_, retired) = setup.received().pop().expect("received");
         assert_eq!(
             &retired.into_buf().expect("posted with a buffer")[GRH_LEN..],
@@ -155,7 +155,7 @@ fn a_datagram_without_receive_or_qkey_match_is_dropped() {
         let to_b = setup.destination_b();
         setup
             .a
-            .post_send(wr::send_to(wr::Inline(b"no receive"), to_b))
+            .post_send(wr::send(wr::Inline(b"no receive")).to(to_b))
             .expect("send");
         setup
             .b
@@ -167,7 +167,7 @@ fn a_datagram_without_receive_or_qkey_match_is_dropped() {
         };
         setup
             .a
-            .post_send(wr::send_to(wr::Inline(b"wrong Q_Key"), wrong_qkey))
+            .post_send(wr::send(wr::Inline(b"wrong Q_Key")).to(wrong_qkey))
             .expect("send");
         assert!(setup.received().is_empty());
         assert_eq!(
@@ -213,7 +213,7 @@ fn a_held_address_outlives_its_handle_and_its_requests() {
         setup.fake.stall();
         setup
             .a
-            .post_send(wr::send_to(setup.pd.buf(8).expect("buffer"), to_b))
+            .post_send(wr::send(setup.pd.buf(8).expect("buffer")).to(to_b))
             .expect("send");
         assert_eq!(
             setup.a.release_addresses().expect_err("in flight").kind(),
@@ -246,7 +246,7 @@ fn an_address_token_is_valid_until_its_release() {
         let to_b = setup.destination_b();
         let rejected = setup
             .b
-            .post_send(wr::send_to(wr::Empty, to_b))
+            .post_send(wr::send(wr::Empty).to(to_b))
             .expect_err("held by the other queue pair");
         assert_eq!(rejected.error(), PostError::WrongQueue);
         setup
@@ -256,7 +256,7 @@ fn an_address_token_is_valid_until_its_release() {
         assert_eq!(setup.fake.live().ahs, 0);
         let rejected = setup
             .a
-            .post_send(wr::send_to(wr::Empty, to_b))
+            .post_send(wr::send(wr::Empty).to(to_b))
             .expect_err("released");
         assert_eq!(rejected.error(), PostError::WrongQueue);
         setup.finish();
@@ -271,8 +271,8 @@ fn a_panic_in_a_batch_of_datagrams_posts_none() {
         let pool = setup.pd.pool(2, 8).expect("pool");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             setup.a.batch(|batch| -> Result<(), Error> {
-                batch.send(wr::send_to(pool.take().expect("a free buffer"), to_b))?;
-                batch.send(wr::send_to(pool.take().expect("a free buffer"), to_b))?;
+                batch.send(wr::send(pool.take().expect("a free buffer")).to(to_b))?;
+                batch.send(wr::send(pool.take().expect("a free buffer")).to(to_b))?;
                 panic!("inside the batch");
             })
         }));
@@ -280,7 +280,7 @@ fn a_panic_in_a_batch_of_datagrams_posts_none() {
         assert_eq!(pool.available(), 2);
         setup
             .a
-            .post_send(wr::send_to(wr::Inline(b"after"), to_b))
+            .post_send(wr::send(wr::Inline(b"after")).to(to_b))
             .expect("the queue pair is still usable");
         assert!(setup.received().is_empty());
         drop(pool);
@@ -297,13 +297,13 @@ fn a_forgotten_completion_only_delays_its_slot() {
         let pool = setup.pd.pool(2, 8).expect("pool");
         setup
             .a
-            .post_send(wr::send_to(pool.take().expect("a free buffer"), to_b))
+            .post_send(wr::send(pool.take().expect("a free buffer")).to(to_b))
             .expect("send");
         std::mem::forget(setup.cq.poll().expect("poll").next());
         assert_eq!(pool.available(), 1);
         setup
             .a
-            .post_send(wr::send_to(pool.take().expect("a free buffer"), to_b))
+            .post_send(wr::send(pool.take().expect("a free buffer")).to(to_b))
             .expect("send");
         assert!(setup.received().is_empty());
         assert_eq!(

@@ -187,7 +187,7 @@ fn a_datagram_with_fields_has_its_source() {
     };
     let buf = pd.buf(ibverbs::GRH_LEN + 8).expect("buffer");
     qp.post_recv(wr::recv(buf)).expect("receive");
-    qp.post_send(wr::send_to(wr::Inline(b"x"), destination))
+    qp.post_send(wr::send(wr::Inline(b"x")).to(destination))
         .expect("send");
     let mut sources = Vec::new();
     for completion in cq.poll().expect("poll") {

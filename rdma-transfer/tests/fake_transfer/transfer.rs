@@ -82,6 +82,9 @@ fn values_are_sent_and_read_and_dropped_when_released() {
     let options = EngineOptions::new().stripe(64);
     let (a, b) = (engine(&fakes, options), engine(&fakes, options));
     let (peer, a_of_b) = connect(&a, &b);
+    // A path registers memory of its own.
+    wait_ready(&peer);
+    wait_ready(&a_of_b);
     let owner: Arc<[u8]> = pattern(1000, 5).into();
     let value = a.register(Arc::clone(&owner)).expect("registered");
     assert!(!value.is_writable());

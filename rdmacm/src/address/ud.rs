@@ -17,7 +17,7 @@ use rdma_sys::{ibv_ah_attr, rdma_ud_param};
 /// let address = group.ud_address();
 /// println!("Q_Key {:#x}", address.qkey.0);
 /// let destination = address.destination(qp)?;
-/// qp.post_send(wr::send_to(wr::Inline(b"hello, all"), destination))?;
+/// qp.post_send(wr::send(wr::Inline(b"hello, all")).to(destination))?;
 /// # Ok(()) }
 /// ```
 #[doc(alias = "rdma_join_multicast")]
@@ -42,7 +42,7 @@ impl UdAddress {
     }
 
     /// Creates an address handle, which the queue pair then holds, and returns the destination for
-    /// [`wr::send_to`](ibverbs::wr::send_to).
+    /// [`to`](ibverbs::wr::SendRequest::to).
     ///
     /// # Errors
     /// Same as [`create_ah`](ibverbs::ProtectionDomain::create_ah).

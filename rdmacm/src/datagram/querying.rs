@@ -20,7 +20,7 @@ pub(crate) const VERB: &str = "rdma_connect";
 /// # fn f(service: Service, qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
 /// println!("private data {:?}", service.private_data);
 /// let destination = service.address.destination(qp)?;
-/// qp.post_send(wr::send_to(wr::Inline(b"hello"), destination))?;
+/// qp.post_send(wr::send(wr::Inline(b"hello")).to(destination))?;
 /// # Ok(()) }
 /// ```
 #[doc(alias = "rdma_connect")]

@@ -52,7 +52,7 @@ impl Resolver {
 /// route.start_qp(&mut qp)?;
 /// let service = route.query(b"", Duration::from_secs(5))?;
 /// let destination = service.address.destination(&mut qp)?;
-/// qp.post_send(wr::send_to(pd.buf(64)?, destination))?;
+/// qp.post_send(wr::send(pd.buf(64)?).to(destination))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "rdma_resolve_addr")]

@@ -150,7 +150,7 @@ impl DatagramQp {
         buf[..bytes.len()].copy_from_slice(&bytes);
         buf.set_len(bytes.len());
         let at = nanos_since(self.begin);
-        self.qp.post_send(wr::send_to(buf, to).tag(tag))?;
+        self.qp.post_send(wr::send(buf).to(to).tag(tag))?;
         if !self.has_device_clock() {
             self.posted.push(Event::Sent { tag, at });
         }

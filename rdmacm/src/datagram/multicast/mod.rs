@@ -95,7 +95,7 @@ impl Id {
 /// qp.post_recv(wr::recv(pd.buf(GRH_LEN + 64)?))?; // 40 bytes of route precede the data
 /// group.attach(&mut qp)?;
 /// let destination = group.destination(&mut qp)?;
-/// qp.post_send(wr::send_to(pd.buf(64)?, destination))?;
+/// qp.post_send(wr::send(pd.buf(64)?).to(destination))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "rdma_join_multicast")]

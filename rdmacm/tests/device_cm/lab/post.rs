@@ -43,7 +43,7 @@ impl UdPeer {
         let mut message = self.pd.buf(text.len()).expect("buffer");
         message.copy_from_slice(text);
         self.qp
-            .post_send(wr::send_to(message, destination).signaled(false))
+            .post_send(wr::send(message).to(destination).signaled(false))
             .expect("send");
     }
 

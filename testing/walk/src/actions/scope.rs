@@ -88,7 +88,7 @@ impl Scoped for Ud {
             unreachable!("UD sends only");
         };
         let lent = scope.lend(transfer.source)?;
-        Ok(scope.post_send(wr::send_to_with_imm(lent, to, imm))?)
+        Ok(scope.post_send(wr::send_with_imm(lent, imm).to(to))?)
     }
 }
 

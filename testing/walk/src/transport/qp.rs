@@ -229,9 +229,9 @@ impl Transport for Ud {
     ) -> Result<(), Rejected<P::Returned>> {
         let to = outbound.destination();
         match outbound.operation {
-            Operation::Send => poster.send(flags.apply(wr::send_to(payload, to))),
+            Operation::Send => poster.send(flags.apply(wr::send(payload).to(to))),
             Operation::SendImm(imm) => {
-                poster.send(flags.apply(wr::send_to_with_imm(payload, to, imm)))
+                poster.send(flags.apply(wr::send_with_imm(payload, imm).to(to)))
             }
             _ => unreachable!("UD sends only"),
         }
