@@ -18,6 +18,6 @@ function report(seconds, name) { if (seconds >= 3 && !total) printf "%6d  %-8s %
 /^test result: .* finished in / { report($NF + 0, program) }
 # The list of device tests that ci/guest/device-tests prints
 /^seconds of the longest programs/ { listed = 1; next }
-listed && /^ *[0-9]+  [a-z_]+( [a-z_]+)?$/ { report($1, $2 (NF > 2 ? " " $3 : "")); next }
+listed && /^ *[0-9]+  [a-z_]+( [a-z_:]+)?$/ { report($1, $2 (NF > 2 ? " " $3 : "")); next }
 { listed = 0 }
 END { if (total) printf "%d\n", building }

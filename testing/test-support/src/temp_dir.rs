@@ -1,12 +1,12 @@
 //! A directory that is removed when it is dropped.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A new, empty directory. It is removed with its contents when it is dropped.
 #[derive(Debug)]
-pub struct TempDir(PathBuf);
+pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
     /// Creates a directory in the system's directory for temporary files, or in `/tmp` if the path
@@ -36,18 +36,17 @@ impl TempDir {
     }
 
     fn new_in(parent: &Path) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("rdma-test-{}-{number}", std::process::id()));
-        // A process with the same ID may have been killed before it could remove its directory.
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Self(path)
+        // The machines of the lab share it, with equal process IDs. Other users can read it.
+        let dir = tempfile::Builder::new()
+            .prefix("rdma-test-")
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir_in(parent);
+        Self(dir.unwrap_or_else(|error| panic!("{}: {error}", parent.display())))
     }
 
     /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Writes a file, creates its parent directories, and returns its path.
@@ -55,7 +54,7 @@ impl TempDir {
     /// # Panics
     /// Panics if the file cannot be written.
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.join(name.trim_start_matches('/'));
+        let path = self.path().join(name.trim_start_matches('/'));
         fs::create_dir_all(path.parent().expect("a file in the directory"))
             .and_then(|()| fs::write(&path, contents))
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -66,11 +65,5 @@ impl TempDir {
 impl Default for TempDir {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
