@@ -74,6 +74,8 @@ pub use crate::messenger::{Messenger, TryRecv};
 pub use crate::options::MessengerOptions;
 #[cfg(feature = "tokio")]
 pub use crate::tokio::{AsyncMessenger, AsyncRecvHalf, AsyncSendHalf, SendPermit};
+#[doc(no_inline)]
+pub use ibverbs::{Error, ErrorKind};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -3,8 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::future::poll_fn;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -98,23 +100,37 @@ impl AsyncCompletionQueue {
     /// for the channel fails. An error is not a completion: requests in flight stay in flight.
     #[doc(alias = "ibv_get_cq_event")]
     pub async fn completions(&mut self) -> Result<Completions<'_>> {
+        poll_fn(|cx| self.poll_ready(cx)).await?;
+        self.queue.poll()
+    }
+
+    /// Like [`completions`](Self::completions), for a type that is polled itself, such as an
+    /// `AsyncRead`. If no request has completed, the task is woken when one does.
+    ///
+    /// # Errors
+    /// Same as [`completions`](Self::completions).
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn poll_completions(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<Completions<'_>>> {
+        ready!(self.poll_ready(cx))?;
+        Poll::Ready(self.queue.poll())
+    }
+
+    /// Is ready when requests have completed.
+    fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<()>> {
         while !self.has_completions()? {
             if !self.armed {
                 self.queue.arm(false)?;
                 self.armed = true;
                 continue; // entries added before the queue was armed cause no event
             }
-            let mut ready = self
-                .channel
-                .readable()
-                .await
-                .map_err(|error| failed(&error))?;
+            let ready = ready!(self.channel.poll_read_ready(cx));
+            let mut ready = ready.map_err(|error| failed(&error))?;
             match ready.get_inner().0.try_next()? {
                 Some(_) => self.armed = false,
                 None => ready.clear_ready(),
             }
         }
-        self.queue.poll()
+        Poll::Ready(Ok(()))
     }
 
     /// Returns completions without waiting. See [`CompletionQueue::poll`].
