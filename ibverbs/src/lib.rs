@@ -18,9 +18,9 @@
 //! Each object keeps its parents alive, so objects can be dropped in any order. An object that the
 //! device cannot destroy is leaked and [counted](leaked_objects), never freed.
 //!
-//! The root of the crate has what every program needs, and [`prelude`] the names that most programs
-//! import. Everything else is in a module: [`caps`], [`cq_ex`], [`event`], [`flow`], [`gid`],
-//! [`mw`], [`xrc`] and others.
+//! The root of the crate has what every program needs. Import it by name: `Rc`, `Context` and
+//! `Sink` are also names of the standard library and of futures. Everything else is in a module:
+//! [`caps`], [`cq_ex`], [`event`], [`flow`], [`gid`], [`mw`], [`xrc`] and others.
 //!
 //! The search finds an item by the C function that it calls, such as `ibv_post_send`. Its manual
 //! page, at `https://man7.org/linux/man-pages/man3/ibv_post_send.3.html`, describes the verb.
@@ -209,7 +209,6 @@ pub mod mw;
 mod numbers;
 pub mod pd;
 pub mod port;
-pub mod prelude;
 pub mod qp;
 mod raw;
 pub mod scope;

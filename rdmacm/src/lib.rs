@@ -115,23 +115,6 @@ pub use crate::passive::{Accepting, ConnectRequest, ListenOptions, Listener, Rea
 pub use crate::progress::InProgress;
 pub use crate::reject::RejectReason;
 
-/// Types that most programs need, and the trait [`InProgress`].
-///
-/// # Example
-/// ```no_run
-/// use rdmacm::prelude::*;
-/// let listener = Listener::bind("0.0.0.0:7471".parse()?, 16)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub mod prelude {
-    pub use crate::active::{ReadyRoute, Resolver, Route};
-    pub use crate::connection::Connection;
-    pub use crate::event::{CmEvent, CmEventType, EventChannel};
-    pub use crate::params::ConnectParams;
-    pub use crate::passive::{ConnectRequest, ListenOptions, Listener, ReadyRequest};
-    pub use crate::progress::InProgress;
-}
-
 /// Items that the crate `rdma-messenger` shares. They are not part of the API, and any release may
 /// change them.
 #[doc(hidden)]

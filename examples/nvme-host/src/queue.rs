@@ -7,8 +7,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ibverbs::mw::{Binding, BoundWindow, Type2, Window};
-use ibverbs::prelude::*;
-use ibverbs::{Direction, HeldList};
+use ibverbs::{
+    AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Direction, ErrorKind,
+    Held, HeldList, QpOptions, QueuePair, Rc, RemoteMemory, Retired, SharedRegion, wr,
+};
 use rdmacm::{ConnectParams, Connection, Resolver};
 
 use crate::wire::{self, COMMAND_LEN, Command, Completion, RESPONSE_LEN};

@@ -22,7 +22,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ibverbs::Psn;
-use ibverbs::prelude::*;
+use ibverbs::{
+    AccessFlags, Buf, CompletionQueue, CqOptions, Device, GidQuery, ProtectionDomain, QpOptions,
+    QueuePair, Rc, RcPath, RemoteMemory, wr,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

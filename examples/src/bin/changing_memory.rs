@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
+use ibverbs::{AccessFlags, CompletionQueue, CqOptions, QpOptions, RemoteMemory, wr};
 use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener, Resolver};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

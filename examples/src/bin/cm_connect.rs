@@ -26,8 +26,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ibverbs::prelude::*;
-use ibverbs::{Context, Direction};
+use ibverbs::{
+    Buf, CompletionQueue, Context, CqOptions, Direction, ProtectionDomain, QpOptions, QueuePair,
+    Rc, wr,
+};
 use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener, Resolver};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

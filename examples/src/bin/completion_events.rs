@@ -18,7 +18,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ibverbs::prelude::*;
+use ibverbs::{CompletionChannel, CompletionQueue, CqOptions, QpOptions, Rc, wr};
 use rdmacm::{ConnectParams, Listener, Resolver};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

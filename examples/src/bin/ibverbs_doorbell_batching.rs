@@ -13,7 +13,7 @@
 //! $ ibverbs_doorbell_batching rxe0
 //! ```
 
-use ibverbs::prelude::*;
+use ibverbs::{AccessFlags, Buf, CqOptions, Device, GidQuery, Pool, QpOptions, Rc, RcPath, wr};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -19,8 +19,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
-use ibverbs::{CqId, Direction, QueueId};
+use ibverbs::{
+    Completion, CompletionQueue, CqId, CqOptions, Device, Direction, GidQuery, QpOptions, QueueId,
+    QueuePair, Rc, RcPath, wr,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -18,8 +18,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
-use ibverbs::{Direction, GRH_LEN};
+use ibverbs::{CqOptions, Direction, GRH_LEN, QpOptions, Ud, wr};
 use rdmacm::Resolver;
 use rdmacm::datagram::multicast::JoinAs;
 

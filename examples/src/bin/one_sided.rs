@@ -18,7 +18,10 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use ibverbs::Psn;
-use ibverbs::prelude::*;
+use ibverbs::{
+    AccessFlags, Buf, CompletionQueue, CqOptions, Device, Endpoint, GidQuery, ProtectionDomain,
+    QpOptions, QueuePair, Rc, RcPath, RemoteMemory, Retired, wr,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

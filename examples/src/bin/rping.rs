@@ -19,9 +19,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
 use ibverbs::wr::{Operation, SendRequest};
-use ibverbs::{Context, Direction, Retired};
+use ibverbs::{
+    AccessFlags, Buf, CompletionQueue, Context, CqOptions, Direction, Held, QpOptions, QueuePair,
+    Rc, RemoteMemory, Retired, SharedRegion, wr,
+};
 use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener, Resolver};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

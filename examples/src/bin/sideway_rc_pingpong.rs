@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use ibverbs::cq_ex::{CompletionQueueEx, CqFields, Enabled};
-use ibverbs::prelude::*;
-use ibverbs::{Direction, GidIndex, Psn};
+use ibverbs::{
+    Completion, CompletionQueue, CqOptions, Device, Direction, Endpoint, GidIndex, Mtu, Psn,
+    QpOptions, QueuePair, Rc, RcPath, wr,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

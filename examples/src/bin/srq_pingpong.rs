@@ -18,8 +18,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
-use ibverbs::{Psn, Qpn};
+use ibverbs::{
+    CqOptions, Device, Endpoint, GidQuery, Mtu, Psn, QpOptions, Qpn, QueuePair, Rc, RcPath,
+    SrqOptions, wr,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

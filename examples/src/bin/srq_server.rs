@@ -21,8 +21,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
-use ibverbs::{AsyncCompletionQueue, Context, Direction, Qpn};
+use ibverbs::{
+    AsyncCompletionQueue, Buf, Completion, CompletionQueue, Context, CqOptions, Direction, Pool,
+    ProtectionDomain, QpOptions, Qpn, Rc, SharedReceiveQueue, SrqOptions, wr,
+};
 use rdmacm::{
     ConnectParams, ConnectRequest, Connection, EventChannel, IdKey, InProgress, ListenOptions,
     Resolver,

@@ -18,8 +18,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
-use ibverbs::{Direction, Psn};
+use ibverbs::{
+    CqOptions, Device, Direction, Endpoint, GidQuery, Mtu, Psn, QpOptions, QueuePair, RcPath, Uc,
+    wr,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

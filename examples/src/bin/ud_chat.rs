@@ -19,9 +19,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
 use ibverbs::wr::Destination;
-use ibverbs::{Context, Direction, GRH_LEN, Qkey, Qpn, UdSource};
+use ibverbs::{
+    Buf, CompletionQueue, Context, CqOptions, Direction, GRH_LEN, Pool, ProtectionDomain, Qkey,
+    QpOptions, Qpn, QueuePair, Ud, UdSource, wr,
+};
 use rdmacm::{ListenOptions, Resolver};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

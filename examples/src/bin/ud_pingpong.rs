@@ -19,9 +19,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
 use ibverbs::wr::Destination;
-use ibverbs::{AhAttr, Direction, GRH_LEN, Psn, Qkey};
+use ibverbs::{
+    AhAttr, CqOptions, Device, Direction, Endpoint, GRH_LEN, GidQuery, Psn, Qkey, QpOptions, Ud, wr,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

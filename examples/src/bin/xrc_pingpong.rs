@@ -21,9 +21,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ibverbs::prelude::*;
 use ibverbs::xrc::SrqNum;
-use ibverbs::{Gid, Lid, Psn, Qpn};
+use ibverbs::{
+    CqOptions, Device, Endpoint, Gid, GidQuery, Lid, Mtu, Psn, QpOptions, Qpn, RcPath, SrqOptions,
+    wr,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
