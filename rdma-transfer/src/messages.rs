@@ -88,7 +88,7 @@ impl State {
                 }
             }
             Message::Settled { path, epoch, known } => {
-                let is_closed = |path: &mut Path| matches!(path.link, Link::Closed);
+                let is_closed = |path: &mut Path| matches!(path.link, Link::Closed(_));
                 if self.path(path, epoch)?.is_some_and(is_closed) {
                     self.settled(core, path, &known, now);
                 }
@@ -160,7 +160,7 @@ impl State {
     /// Answers the peer's `Down`, if both sides have closed the path.
     pub(crate) fn settle(&mut self, core: &Core, number: usize) {
         let path = &mut self.paths[number];
-        if !matches!(path.link, Link::Closed) {
+        if !matches!(path.link, Link::Closed(_)) {
             return;
         }
         let epoch = path.epoch;
@@ -187,13 +187,9 @@ impl State {
     fn settled(&mut self, core: &Core, number: usize, known: &Unknown, now: Instant) {
         let path = &mut self.paths[number];
         path.begin_epoch();
-        let unconfirmed = std::mem::take(&mut path.unconfirmed);
         let salt = path.epoch << 16 | number as u64;
         path.retry_at = now + backoff(&core.options, path.failures.saturating_sub(1), salt);
         let unsettled = std::mem::take(&mut path.unsettled);
-        for transfer in unconfirmed {
-            self.send(&Message::Abandoned { transfer });
-        }
         for waiting in unsettled {
             let transfer = &waiting.job.transfer;
             let has_arrived = |id| known.jobs.contains(&id);
@@ -354,7 +350,7 @@ mod tests {
             state.paths[0].begin_epoch();
             for closed in [false, true] {
                 if closed {
-                    state.paths[0].link = Link::Closed;
+                    state.paths[0].link = Link::Closed(now);
                 }
                 for message in [of_path(0, 0), of_path(0, 2)].concat() {
                     state.handle(core, message, now);
@@ -371,11 +367,11 @@ mod tests {
             state.handle(core, down, now);
             assert!(lock(sent).is_empty(), "not before it has");
             state.closed(core, 0, now);
-            state.paths[0].unconfirmed.push(9);
+            state.paths[0].connecting_since = Some(now);
             state.handle(core, settled, now);
-            assert!(state.paths[0].epoch == 2 && state.paths[0].retry_at > now);
-            let abandoned = Message::Abandoned { transfer: 9 };
-            assert_eq!(lock(sent).last(), Some(&abandoned));
+            let path = &state.paths[0];
+            assert!(path.epoch == 2 && path.retry_at > now);
+            assert_eq!(path.connecting_since, None);
         });
     }
 
@@ -401,7 +397,7 @@ mod tests {
             };
             state.arrivals.add(&notice).expect("few transfers");
             lock(&core.owner.releases.registered).insert(5);
-            state.paths[0].link = Link::Closed;
+            state.paths[0].link = Link::Closed(Instant::now());
             let down = |jobs, regions| Message::Down {
                 path: 0,
                 epoch: 0,

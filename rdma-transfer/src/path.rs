@@ -21,8 +21,8 @@ pub(crate) enum Link {
     Offered(Box<Queue>),
     /// It is connected.
     Live(Box<Queue>),
-    /// It was destroyed, or will not be created. The peer knows it.
-    Closed,
+    /// It was destroyed, or will not be created, at this time. The peer knows it.
+    Closed(Instant),
 }
 
 /// The queue pair of the peer, as far as it has been reported.
@@ -55,11 +55,6 @@ pub(crate) struct Path {
     pub(crate) waiting: VecDeque<Waiting>,
     /// Jobs that were in flight when the queue pair was destroyed.
     pub(crate) unsettled: Vec<Waiting>,
-    /// Time at which this side closed this epoch.
-    pub(crate) closed_at: Option<Instant>,
-    /// Transfers with jobs that ended before the peer has closed its side. It can still count them
-    /// until then.
-    pub(crate) unconfirmed: Vec<u64>,
     /// Number of failures since the path has worked for a while.
     pub(crate) failures: u32,
     /// Number of all failures, and the reason of the last one.
@@ -95,8 +90,6 @@ impl Path {
             closed_by_peer: None,
             waiting: VecDeque::new(),
             unsettled: Vec::new(),
-            closed_at: None,
-            unconfirmed: Vec::new(),
             failures: 0,
             all_failures: 0,
             last_failure: None,
@@ -111,15 +104,21 @@ impl Path {
         }
     }
 
+    /// Returns the queue pair and the jobs that it gets, if it is connected and has not failed.
+    pub(crate) fn usable(&mut self) -> Option<(&mut Queue, &mut VecDeque<Waiting>)> {
+        match &mut self.link {
+            Link::Live(queue) if self.fault.is_none() => Some((queue, &mut self.waiting)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.ready_at.is_some()
     }
 
     /// Records a reason to destroy the queue pair. The first one is kept.
     pub(crate) fn fail(&mut self, reason: &Failure) {
-        if !matches!(self.link, Link::Idle | Link::Closed) {
-            self.fault.get_or_insert_with(|| reason.clone());
-        }
+        self.fault.get_or_insert_with(|| reason.clone());
     }
 
     /// Returns the next step. The queue pair is taken out for it.
@@ -159,24 +158,23 @@ impl Path {
         self.last_failure = Some(reason);
     }
 
-    /// Begins the next epoch after both sides have closed this one.
+    /// Begins the next epoch after both sides have closed this one, which has reset the rest.
     pub(crate) fn begin_epoch(&mut self) {
         self.epoch += 1;
         self.link = Link::Idle;
         self.remote = Remote::default();
         self.connecting_since = None;
         self.is_probed = false;
-        self.ready_at = None;
-        self.fault = None;
-        self.closed_by_peer = None;
-        self.closed_at = None;
     }
 
     /// Removes the jobs that are over and have waited for the peer for this time. This side has
     /// destroyed its queue pair, so its devices access no memory for them.
     pub(crate) fn take_unconfirmed(&mut self, settle: Duration, now: Instant) -> Vec<Waiting> {
-        let waited = |at| now.saturating_duration_since(at) >= settle;
-        if self.unsettled.is_empty() || !self.closed_at.is_some_and(waited) {
+        // The queue pair of this side exists before that.
+        let Link::Closed(since) = self.link else {
+            return Vec::new();
+        };
+        if now.saturating_duration_since(since) < settle {
             return Vec::new();
         }
         let is_over = |waiting: &Waiting| waiting.job.transfer.is_over();
@@ -211,4 +209,24 @@ pub struct PathStatus {
     pub last_failure: Option<String>,
     /// Number of requests in flight.
     pub in_flight: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_has_worked_for_a_while_is_connected_soon() {
+        const LIMIT: Duration = Duration::from_secs(1);
+        let now = Instant::now();
+        let mut path = Path::new(0, 0, now);
+        let reason = Failure::new(ibverbs::ErrorKind::Os, "a failure");
+        path.count_failure(reason);
+        for (time, failures) in [(Duration::from_millis(999), 1), (LIMIT, 0)] {
+            path.ready_at = Some(now);
+            path.close(LIMIT, now + time);
+            assert_eq!((path.failures, path.is_ready()), (failures, false));
+        }
+        assert_eq!(path.all_failures, 1);
+    }
 }

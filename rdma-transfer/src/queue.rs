@@ -35,7 +35,7 @@ const UNSIGNALED: usize = 16;
 /// of a send means that it has arrived.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    // Destroyed in this order.
+    /// The first field: it is destroyed before the regions that it holds count as released.
     qp: Qp,
     cq: CompletionQueue,
     /// The receives, which are used again.
@@ -431,9 +431,9 @@ impl Queue {
         Ok(held.token.slice(start..start + span.len))
     }
 
-    /// Releases the regions that were dropped. `releases` is their number in the whole engine.
-    /// Returns `true` if there are some that requests in flight may use.
-    pub(crate) fn release(&mut self, releases: u64) -> bool {
+    /// Releases the regions that were dropped, except those that requests in flight may use.
+    /// `releases` is their number in the whole engine.
+    pub(crate) fn release(&mut self, releases: u64) {
         if self.releases != releases {
             self.releases = releases;
             let dropped = |held: &HeldRegion| held.region.strong_count() == 0;
@@ -446,12 +446,10 @@ impl Queue {
             let tokens = ids.iter().filter_map(|id| self.tokens.remove(id));
             self.releasing.extend(tokens);
         }
-        let Some(qp) = self.qp.get() else {
-            return false;
-        };
-        self.releasing
-            .retain(|held| !held.token.release(qp).unwrap_or(false));
-        !self.releasing.is_empty()
+        if let Some(qp) = self.qp.get() {
+            self.releasing
+                .retain(|held| !held.token.release(qp).unwrap_or(false));
+        }
     }
 
     /// Returns the jobs whose requests are in flight, with their pieces and the rest of the first

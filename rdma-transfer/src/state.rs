@@ -71,7 +71,7 @@ impl State {
 
     /// Returns `true` if no queue pair exists, and none will be created by a step in progress.
     pub(crate) fn is_closed(&self) -> bool {
-        let is_closed = |path: &Path| matches!(path.link, Link::Idle | Link::Closed);
+        let is_closed = |path: &Path| matches!(path.link, Link::Idle | Link::Closed(_));
         self.paths.iter().all(is_closed)
     }
 
@@ -153,14 +153,13 @@ impl State {
 
     /// Ends the jobs that are over and on paths that the peer has not closed in time.
     fn end_unconfirmed(&mut self, core: &Core, now: Instant) {
+        let mut over = Vec::new();
         for path in &mut self.paths {
-            for waiting in path.take_unconfirmed(core.options.settle, now) {
-                let transfer = &waiting.job.transfer;
-                if transfer.notices {
-                    path.unconfirmed.push(transfer.number);
-                }
-                transfer.progress.end_unconfirmed(transfer.failure.get());
-            }
+            over.extend(path.take_unconfirmed(core.options.settle, now));
+        }
+        for waiting in over {
+            waiting.job.transfer.progress.set_unconfirmed();
+            self.end_job(&waiting.job);
         }
     }
 
@@ -196,7 +195,7 @@ impl State {
         }
         for number in 0..self.paths.len() {
             // Those of closed paths have no queue pair anymore.
-            if matches!(self.paths[number].link, Link::Closed) {
+            if matches!(self.paths[number].link, Link::Closed(_)) {
                 self.end_unsettled(number);
             }
         }
@@ -218,18 +217,15 @@ impl State {
             remote_devices,
             ..
         } = self;
-        let path = &mut paths[number];
-        if !path.is_ready() || path.fault.is_some() {
-            return;
-        }
-        let Link::Live(queue) = &mut path.link else {
+        // Only a path that is ready has jobs.
+        let Some((queue, waiting)) = paths[number].usable() else {
             return;
         };
         let keys = Keys {
             replaced,
             device: number % *remote_devices,
         };
-        let posted = queue.post(&mut path.waiting, &keys, now);
+        let posted = queue.post(waiting, &keys, now);
         self.check(number, posted);
     }
 
@@ -291,8 +287,8 @@ impl State {
     /// Posts the probe when both sides are connected.
     fn probe(&mut self, number: usize, now: Instant) {
         let path = &mut self.paths[number];
-        let must_probe = path.remote.is_connected && !path.is_probed && path.fault.is_none();
-        if let (true, Link::Live(queue)) = (must_probe, &mut path.link) {
+        let must_probe = path.remote.is_connected && !path.is_probed;
+        if let (true, Some((queue, _))) = (must_probe, path.usable()) {
             if queue.must_wait() {
                 return;
             }
@@ -309,7 +305,7 @@ impl State {
                 Event::Ended(job) => self.end_job(&job),
                 Event::Probed => {
                     let path = &mut self.paths[number];
-                    if path.fault.is_none() && matches!(path.link, Link::Live(_)) {
+                    if path.usable().is_some() {
                         path.ready_at = Some(now);
                         core.nics[path.device].works();
                         self.assign_pending();
@@ -351,7 +347,6 @@ impl State {
             }
             Err(error) => {
                 path.link = Link::Idle;
-                path.fault = None;
                 path.count_failure(Failure::from(&error));
                 let salt = path.epoch << 16 | number as u64;
                 path.retry_at = now + backoff(&core.options, path.failures - 1, salt);
@@ -408,8 +403,7 @@ impl State {
     /// Records that the queue pair of a path does not exist anymore, and tells the peer.
     pub(crate) fn closed(&mut self, core: &Core, number: usize, now: Instant) {
         let path = &mut self.paths[number];
-        path.link = Link::Closed;
-        path.closed_at = Some(now);
+        path.link = Link::Closed(now);
         let reason = path.fault.take().or_else(|| self.ended.clone());
         path.count_failure(reason.unwrap_or_else(|| {
             Failure::new(

@@ -172,11 +172,10 @@ impl Progress {
         }
     }
 
-    /// Records the end of a job that is over. No device of this side accesses memory for it
-    /// anymore, and the peer has not confirmed the same.
-    pub(crate) fn end_unconfirmed(&self, failure: Option<&Failure>) {
+    /// Records that a job ends although the peer has not confirmed that no device of its side
+    /// accesses memory for it.
+    pub(crate) fn set_unconfirmed(&self) {
         lock(&self.state).is_confirmed = false;
-        self.end_job(failure);
     }
 
     /// Lets the jobs end early, unless the transfer has ended.
