@@ -516,3 +516,7 @@ impl fmt::Debug for Peer {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "peer_tests.rs"]
+mod tests;

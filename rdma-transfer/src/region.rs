@@ -576,4 +576,4 @@ fn no_access(call: &'static str, what: &str) -> Error {
 
 #[cfg(test)]
 #[path = "region_tests.rs"]
-mod tests;
+pub(crate) mod tests;

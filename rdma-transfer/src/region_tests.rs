@@ -11,10 +11,10 @@ use crate::options::EngineOptions;
 
 /// Bytes that record the number of users of their memory when they are dropped.
 #[derive(Default)]
-struct Watching {
+pub(crate) struct Watching {
     bytes: [u8; 8],
-    uses: Arc<OnceLock<Arc<Uses>>>,
-    seen: Arc<AtomicUsize>,
+    pub(crate) uses: Arc<OnceLock<Arc<Uses>>>,
+    pub(crate) seen: Arc<AtomicUsize>,
 }
 
 impl AsRef<[u8]> for Watching {

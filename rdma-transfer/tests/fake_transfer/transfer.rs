@@ -191,6 +191,18 @@ fn a_group_receives_the_same_or_its_own_ranges() {
         .scatter(&source, &spans[..2], imm(1))
         .expect_err("a list is missing");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    // Nothing is written to the other members.
+    let mut spans = spans;
+    spans[2][0].remote = 1;
+    let error = group.scatter(&source, &spans, imm(3)).expect_err("bounds");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let last = [Span::new(0, 0, 64)];
+    let transfer = group.broadcast(&source, &last, imm(4));
+    transfer.expect("broadcast").wait(SOON).expect("written");
+    for receiver in &receivers {
+        receiver.imm_counter(4).wait(1, SOON).expect("arrived");
+        assert_eq!(receiver.imm_counter(3).count(), 0);
+    }
 }
 
 #[test]
@@ -505,8 +517,9 @@ fn engines_connect_over_tcp_and_find_regions_by_name() {
         first.remote()
     );
     accepted.offer("target", &second).expect("offered again");
-    accepted.offer("last", &first).expect("offered");
-    dialed.remote("last", SOON).expect("offered");
+    let longest = "n".repeat(256);
+    accepted.offer(&longest, &first).expect("offered");
+    dialed.remote(&longest, SOON).expect("offered");
     let remote = dialed.remote("target", SOON).expect("offered");
     assert_eq!(remote, second.remote());
     let write = dialed.write(
@@ -559,7 +572,9 @@ fn options_are_checked_and_their_defaults_documented() {
         EngineOptions::new().queue_pairs(usize::MAX),
         EngineOptions::new().stripe(0),
         EngineOptions::new().max_send_wr(1),
+        EngineOptions::new().max_recv_wr(0),
         EngineOptions::new().timeout(0),
+        EngineOptions::new().timeout(32),
         EngineOptions::new().retry_cnt(7),
         EngineOptions::new().stall(Duration::ZERO),
         EngineOptions::new().min_backoff(Duration::ZERO),

@@ -1,0 +1,373 @@
+//! Paths and jobs of two engines without threads, in states that a program cannot cause at will.
+
+use std::os::unix::net::UnixStream;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use fake_provider::{Fake, Profile, Verb};
+
+use super::*;
+use crate::control::StreamControl;
+use crate::engine::Engine;
+use crate::options::EngineOptions;
+use crate::region::tests::Watching;
+
+const SECOND: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(1);
+/// Length of the regions, and of the pieces of a transfer.
+const LEN: usize = 64;
+const STRIPE: usize = 8;
+/// Maximum number of requests in flight. The device grants more.
+const SENDS: usize = 4;
+
+/// Two engines that are connected by one path.
+struct Pair {
+    /// Each engine as the other one sees it.
+    peers: [Peer; 2],
+    source: Region,
+    target: Region,
+    engines: [Engine; 2],
+    fake: Fake,
+    now: Instant,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let fake = Fake::new(Profile::RXE);
+        let options = EngineOptions::new()
+            .manual(true)
+            .stripe(STRIPE)
+            .max_send_wr(u32::try_from(SENDS).expect("fits"))
+            .stall(SECOND)
+            .settle(SECOND);
+        let engines = [(); 2].map(|()| Engine::open(&[fake.name()], options).expect("engine"));
+        let (of_a, of_b) = UnixStream::pair().expect("sockets");
+        let [a, b] = &engines;
+        let peers = [(a, of_a), (b, of_b)].map(|(engine, stream)| {
+            let control = StreamControl::new(stream).expect("non-blocking");
+            engine.connect(control).expect("connects")
+        });
+        let [source, target] = [a, b].map(|engine| engine.alloc(LEN).expect("region"));
+        source.write(0, &[7; LEN]).expect("in range");
+        Self {
+            peers,
+            source,
+            target,
+            engines,
+            fake,
+            now: Instant::now(),
+        }
+    }
+
+    /// Returns a pair whose path is ready on both sides.
+    fn ready() -> Self {
+        let mut pair = Self::new();
+        pair.run_until_ready();
+        pair
+    }
+
+    fn run_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let end = self.now + 100 * SECOND;
+        while !condition(self) {
+            assert!(self.now < end, "{what}");
+            self.now += TICK;
+            self.engines.iter().for_each(|engine| engine.poll(self.now));
+        }
+    }
+
+    fn run_until_ready(&mut self) {
+        let is_ready = |peer: &Peer| peer.paths().first().is_some_and(|path| path.is_ready);
+        self.run_until("the path is ready", |pair| pair.peers.iter().all(is_ready));
+    }
+
+    /// Lets time pass, and advances the first engine.
+    fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.engines[0].poll(self.now);
+    }
+
+    /// Returns the state of the peer of one of the engines.
+    fn state(&self, engine: usize) -> MutexGuard<'_, State> {
+        lock(&self.peers[engine].0.inner.state)
+    }
+
+    /// Returns the state of the path of the first engine.
+    fn path(&self) -> PathStatus {
+        self.peers[0].paths().remove(0)
+    }
+
+    /// Ends what [`begin_to_destroy`](Self::begin_to_destroy) has begun.
+    fn end_destruction(&self) {
+        let inner = &self.peers[0].0.inner;
+        self.state(0).closed(&inner.core, 0, self.now);
+        inner.changed.notify_all();
+    }
+
+    fn fail(&self) {
+        self.state(0).paths[0].fail(&reason());
+    }
+
+    /// Destroys the queue pair of the first engine, as the thread of the device does. Returns it
+    /// before the last step.
+    fn begin_to_destroy(&self) -> Queue {
+        let mut state = self.state(0);
+        state.paths[0].fail(&reason());
+        let Step::Destroy(mut queue) = state.paths[0].next_step(self.now, false) else {
+            panic!("the path has a queue pair");
+        };
+        state.drain(&self.peers[0].0.inner.core, 0, &mut queue, self.now);
+        *queue
+    }
+
+    fn write(&self, imm: Option<u32>) -> Transfer {
+        let mut options = TransferOptions::new();
+        options.imm = imm;
+        let (remote, all) = (self.target.remote(), [Span::new(0, 0, LEN)]);
+        let transfer = self.peers[0].write(&self.source, &remote, &all, options);
+        transfer.expect("write")
+    }
+
+    /// Returns `true` if the second engine counts no notice of the first transfer anymore.
+    fn is_counted_or_abandoned(&self) -> bool {
+        self.state(1).arrivals.has(0, u32::MAX)
+    }
+
+    fn is_written(&self) -> bool {
+        let mut bytes = [0; LEN];
+        self.target.read(0, &mut bytes).expect("in range");
+        bytes == [7; LEN]
+    }
+}
+
+fn reason() -> Failure {
+    Failure::new(ErrorKind::Os, "a failure of the test")
+}
+
+#[test]
+fn nothing_is_posted_on_a_failed_path() {
+    let mut pair = Pair::ready();
+    pair.fail();
+    let later = Failure::new(ErrorKind::Os, "a later failure");
+    pair.state(0).paths[0].fail(&later);
+    let transfer = pair.write(None);
+    assert_eq!(pair.path().in_flight, 0);
+    pair.run_until("written", |_| transfer.has_ended());
+    transfer.wait(Duration::ZERO).expect("written");
+    assert!(pair.is_written());
+    pair.run_until_ready();
+    // The next queue pairs are not connected with those of before.
+    let failures = pair.peers.each_ref().map(|peer| peer.paths()[0].failures);
+    assert_eq!(failures, [1, 1]);
+    let failure = pair.path().last_failure;
+    assert_eq!(failure.as_deref(), Some("a failure of the test"));
+}
+
+#[test]
+fn a_failed_path_is_not_ready_although_its_probe_has_arrived() {
+    let mut pair = Pair::new();
+    let is_probed = |pair: &Pair| {
+        pair.state(0)
+            .paths
+            .first()
+            .is_some_and(|path| path.is_probed)
+    };
+    pair.run_until("the probe is posted", is_probed);
+    assert!(!pair.path().is_ready);
+    pair.fail();
+    pair.wait(Duration::ZERO);
+    assert_eq!((pair.path().is_ready, pair.path().failures), (false, 1));
+    assert_eq!(pair.path().in_flight, 0);
+}
+
+#[test]
+fn a_path_fails_after_a_stall_with_requests_in_flight() {
+    let mut pair = Pair::ready();
+    pair.wait(10 * SECOND);
+    pair.fake.stall();
+    let transfer = pair.write(None);
+    assert_eq!(
+        pair.path().in_flight,
+        SENDS,
+        "not as many as the device grants"
+    );
+    pair.wait(SECOND);
+    assert_eq!(pair.path().failures, 0, "no request was in flight before");
+    pair.wait(TICK);
+    assert_eq!(pair.path().failures, 1);
+    assert!(!transfer.has_ended(), "the peer has not closed its side");
+}
+
+/// Over iWARP, a connection takes several steps.
+#[test]
+fn a_connection_that_stalls_fails() {
+    let pair = Pair::ready();
+    let mut state = pair.state(0);
+    for (time, fails) in [(0, false), (1000, false), (1001, true)] {
+        let link = std::mem::replace(&mut state.paths[0].link, Link::Busy);
+        let (Link::Live(queue) | Link::Offered(queue)) = link else {
+            panic!("the path has a queue pair");
+        };
+        let core = &pair.peers[0].0.inner.core;
+        state.connected(core, 0, queue, Ok(false), pair.now + time * TICK);
+        assert_eq!(state.paths[0].fault.is_some(), fails, "after {time} ms");
+    }
+}
+
+#[test]
+fn a_disconnection_waits_for_the_queue_pair() {
+    let pair = Pair::ready();
+    pair.fake.stall();
+    let transfer = pair.write(None);
+    let queue = pair.begin_to_destroy();
+    let peer = &pair.peers[0];
+    let (sender, disconnected) = channel();
+    let before = thread::scope(|scope| {
+        scope.spawn(move || {
+            peer.disconnect();
+            let _ = sender.send(());
+        });
+        while pair.state(0).ended.is_none() {
+            thread::yield_now();
+        }
+        let waits = disconnected.recv_timeout(20 * TICK).is_err();
+        let before = (waits, transfer.has_ended(), peer.is_connected());
+        queue.destroy().expect("destroyed");
+        pair.end_destruction();
+        before
+    });
+    assert_eq!(before, (true, false, true));
+    assert!(!peer.is_connected());
+    let error = transfer.wait(Duration::ZERO).expect_err("disconnected");
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+}
+
+#[test]
+fn a_disconnection_ends_every_transfer() {
+    #[derive(Debug, PartialEq)]
+    enum Jobs {
+        WithoutPath,
+        OnThePath,
+        /// The peer has not closed its side.
+        NotSettled,
+    }
+    for jobs in [Jobs::WithoutPath, Jobs::OnThePath, Jobs::NotSettled] {
+        let mut pair = Pair::new();
+        if jobs != Jobs::WithoutPath {
+            pair.run_until_ready();
+        }
+        pair.fake.stall();
+        // The second one waits for the first one.
+        let transfers = [pair.write(None), pair.write(Some(1))];
+        if jobs == Jobs::NotSettled {
+            pair.fail();
+            pair.wait(TICK);
+        }
+        assert!(!transfers.iter().any(Transfer::has_ended), "{jobs:?}");
+        let peer = &pair.peers[0];
+        if jobs == Jobs::OnThePath {
+            // As after the control connection was lost.
+            pair.state(0).end(&reason());
+            assert!(!transfers.iter().any(Transfer::has_ended) && peer.is_connected());
+        }
+        peer.disconnect();
+        assert!(!peer.is_connected());
+        for transfer in transfers {
+            assert!(transfer.has_ended(), "{jobs:?}");
+            let error = transfer.wait(Duration::ZERO).expect_err("disconnected");
+            let is_first = error.to_string().contains("of the test");
+            assert_eq!(is_first, jobs == Jobs::OnThePath, "{error}");
+        }
+    }
+}
+
+#[test]
+fn memory_counts_as_released_after_its_queue_pair() {
+    for destroys in [true, false] {
+        let pair = Pair::ready();
+        let value = Watching::default();
+        let (uses, seen) = (Arc::clone(&value.uses), Arc::clone(&value.seen));
+        let region = pair.engines[0].register(value).expect("registered");
+        uses.get_or_init(|| region.0.uses());
+        pair.fake.stall();
+        let span = [Span::new(0, 0, STRIPE)];
+        let options = TransferOptions::new();
+        let transfer = pair.peers[0].write(&region, &pair.target.remote(), &span, options);
+        let _transfer = transfer.expect("write");
+        let release = region.release();
+        let queue = pair.begin_to_destroy();
+        pair.state(0).paths[0].unsettled.clear();
+        let was_released = release.is_done();
+        drop(release);
+        if destroys {
+            queue.destroy().expect("destroyed");
+        } else {
+            drop(queue);
+        }
+        pair.end_destruction();
+        assert!(!was_released, "the queue pair holds the memory");
+        let users = seen.load(Ordering::Relaxed);
+        assert_eq!(users, 1, "the queue pair, when the memory was dropped");
+    }
+}
+
+/// The process of the peer hangs.
+#[test]
+fn a_canceled_transfer_ends_when_the_peer_has_not_confirmed_it() {
+    let mut pair = Pair::ready();
+    pair.fake.stall();
+    let (canceled, other) = (pair.write(Some(1)), pair.write(Some(2)));
+    canceled.cancel();
+    let queue = pair.begin_to_destroy();
+    pair.wait(10 * SECOND);
+    let was_early = canceled.has_ended();
+    queue.destroy().expect("destroyed");
+    pair.end_destruction();
+    assert!(!was_early, "its queue pair existed");
+    pair.wait(999 * TICK);
+    assert!(!canceled.has_ended(), "the peer can still confirm it");
+    pair.wait(TICK);
+    assert!(canceled.has_ended() && !canceled.is_confirmed());
+    assert!(!other.has_ended());
+    pair.fake.resume();
+    pair.run_until("the other one is written", |_| other.has_ended());
+    other.wait(Duration::ZERO).expect("written");
+    pair.run_until_ready();
+    assert!(other.is_confirmed() && pair.is_counted_or_abandoned());
+    let counts = [1, 2].map(|value| pair.engines[1].imm_counter(value).count());
+    assert_eq!(counts, [0, 1]);
+}
+
+#[test]
+fn the_peer_forgets_a_canceled_transfer() {
+    let mut pair = Pair::ready();
+    pair.fake.stall();
+    let transfer = pair.write(Some(1));
+    transfer.cancel();
+    pair.wait(TICK);
+    assert!(!transfer.has_ended(), "requests are in flight");
+    pair.fake.resume();
+    pair.run_until("canceled", |_| transfer.has_ended());
+    assert!(transfer.is_confirmed() && transfer.bytes_done() < transfer.bytes());
+    pair.run_until("forgotten", Pair::is_counted_or_abandoned);
+    assert_eq!(pair.engines[1].imm_counter(1).count(), 0);
+    assert_eq!(pair.path().failures, 0);
+}
+
+#[test]
+fn a_device_is_used_again_after_every_region_is_registered() {
+    let mut pair = Pair::ready();
+    pair.fake.raise(rdma_sys::IBV_EVENT_DEVICE_FATAL);
+    pair.wait(TICK);
+    let nic = &pair.peers[0].0.inner.core.nics[0];
+    assert!(nic.device().is_none());
+    pair.fake.fail_next(Verb::RegMr, 12);
+    let nic = Arc::clone(nic);
+    pair.wait(SECOND);
+    assert!(pair.fake.all_faults_happened() && nic.device().is_none());
+    let transfer = pair.write(None);
+    pair.run_until("written", |_| transfer.has_ended());
+    transfer.wait(Duration::ZERO).expect("written");
+    assert!(pair.is_written());
+}
