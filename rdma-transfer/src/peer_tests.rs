@@ -312,6 +312,24 @@ fn memory_counts_as_released_after_its_queue_pair() {
     }
 }
 
+#[test]
+fn memory_of_a_queue_pair_that_remains_is_not_released() {
+    let mut pair = Pair::ready();
+    let region = pair.engines[0].alloc(LEN).expect("region");
+    let remote = pair.target.remote();
+    pair.fake.stall();
+    let all = [Span::new(0, 0, LEN)];
+    let transfer = pair.peers[0].write(&region, &remote, &all, TransferOptions::new());
+    let transfer = transfer.expect("write");
+    let release = region.release();
+    pair.fake.fail_next(Verb::DestroyQp, 5);
+    pair.fail();
+    pair.wait(TICK);
+    let error = transfer.wait(Duration::ZERO).expect_err("disconnected");
+    assert!(error.to_string().contains("EIO"), "{error}");
+    assert!(!pair.peers[0].is_connected() && !release.is_done());
+}
+
 /// The process of the peer hangs.
 #[test]
 fn a_canceled_transfer_ends_when_the_peer_has_not_confirmed_it() {

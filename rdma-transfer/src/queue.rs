@@ -219,9 +219,14 @@ impl Queue {
     /// Destroys the queue pair. No device accesses memory for it afterwards.
     ///
     /// # Errors
-    /// The driver fails. The library then leaks the queue pair and the memory that it holds.
+    /// The driver fails. The library then leaks the queue pair and the memory that it holds, which
+    /// never counts as released.
     pub(crate) fn destroy(self) -> Result<()> {
-        self.qp.destroy()
+        let destroyed = self.qp.destroy();
+        if destroyed.is_err() {
+            std::mem::forget((self.tokens, self.releasing));
+        }
+        destroyed
     }
 
     /// Retires the completions that have arrived. Failures are ignored before the queue pair is

@@ -474,7 +474,7 @@ impl Release {
     /// # Errors
     /// [`ErrorKind::TimedOut`]: clones of the region exist, transfers use it, or a queue pair has
     /// requests in flight that may use it. The memory is released as soon as they have ended, also
-    /// without this handle.
+    /// without this handle. It is never released if a driver cannot destroy such a queue pair.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let uses = &*self.uses;
         let (count, _) = uses
