@@ -124,8 +124,12 @@ impl Pair {
     fn write(&self, imm: Option<u32>) -> Transfer {
         let mut options = TransferOptions::new();
         options.imm = imm;
-        let (remote, all) = (self.target.remote(), [Span::new(0, 0, LEN)]);
-        let transfer = self.peers[0].write(&self.source, &remote, &all, options);
+        self.write_bytes(LEN, options)
+    }
+
+    fn write_bytes(&self, len: usize, options: TransferOptions) -> Transfer {
+        let (remote, span) = (self.target.remote(), [Span::new(0, 0, len)]);
+        let transfer = self.peers[0].write(&self.source, &remote, &span, options);
         transfer.expect("write")
     }
 
@@ -174,11 +178,13 @@ fn a_failed_path_is_not_ready_although_its_probe_has_arrived() {
             .is_some_and(|path| path.is_probed)
     };
     pair.run_until("the probe is posted", is_probed);
-    assert!(!pair.path().is_ready);
-    pair.fail();
-    pair.wait(Duration::ZERO);
-    assert_eq!((pair.path().is_ready, pair.path().failures), (false, 1));
-    assert_eq!(pair.path().in_flight, 0);
+    let was_ready = pair.path().is_ready;
+    let queue = pair.begin_to_destroy();
+    let is_ready = pair.path().is_ready;
+    queue.destroy().expect("destroyed");
+    pair.end_destruction();
+    assert_eq!((was_ready, is_ready), (false, false));
+    assert_eq!(pair.path().failures, 1);
 }
 
 #[test]
@@ -197,6 +203,20 @@ fn a_path_fails_after_a_stall_with_requests_in_flight() {
     pair.wait(TICK);
     assert_eq!(pair.path().failures, 1);
     assert!(!transfer.has_ended(), "the peer has not closed its side");
+}
+
+#[test]
+fn a_completion_prolongs_the_wait_for_the_next_one() {
+    let mut pair = Pair::ready();
+    let first = pair.write_bytes(STRIPE, TransferOptions::new());
+    pair.fake.stall();
+    let second = pair.write_bytes(STRIPE, TransferOptions::new());
+    pair.wait(SECOND);
+    assert!(first.has_ended() && !second.has_ended());
+    pair.wait(SECOND);
+    assert_eq!(pair.path().failures, 0);
+    pair.wait(TICK);
+    assert_eq!(pair.path().failures, 1);
 }
 
 /// Over iWARP, a connection takes several steps.
@@ -273,6 +293,9 @@ fn a_disconnection_ends_every_transfer() {
         }
         peer.disconnect();
         assert!(!peer.is_connected());
+        pair.peers[1].offer("late", &pair.target).expect("offered");
+        pair.engines[0].poll(pair.now);
+        assert!(pair.state(0).offers.is_empty(), "{jobs:?}");
         for transfer in transfers {
             assert!(transfer.has_ended(), "{jobs:?}");
             let error = transfer.wait(Duration::ZERO).expect_err("disconnected");
@@ -366,10 +389,18 @@ fn the_peer_forgets_a_canceled_transfer() {
     pair.wait(TICK);
     assert!(!transfer.has_ended(), "requests are in flight");
     pair.fake.resume();
-    pair.run_until("canceled", |_| transfer.has_ended());
-    assert!(transfer.is_confirmed() && transfer.bytes_done() < transfer.bytes());
+    pair.wait(TICK);
+    assert!(transfer.has_ended() && transfer.is_confirmed());
+    assert!(transfer.bytes_done() < transfer.bytes());
+    // Completions before the control messages.
+    let core = &pair.peers[1].0.inner.core;
+    core.poll_device(&core.nics[0], pair.now);
+    assert_eq!(
+        pair.engines[1].imm_counter(1).count(),
+        0,
+        "no notice was sent"
+    );
     pair.run_until("forgotten", Pair::is_counted_or_abandoned);
-    assert_eq!(pair.engines[1].imm_counter(1).count(), 0);
     assert_eq!(pair.path().failures, 0);
 }
 
