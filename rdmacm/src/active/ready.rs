@@ -110,10 +110,10 @@ impl ReadyRoute {
             path,
             queue,
         } = self;
-        params.check(VERB, path.private_data_limits().request)?;
-        path.check_same(VERB, &qp, queue)?;
-        let params = params.limited_to(qp.pd().context())?;
         let attempt = Attempt { qp, id };
+        params.check(VERB, path.private_data_limits().request)?;
+        path.check_same(VERB, &attempt.qp, queue)?;
+        let params = params.limited_to(attempt.qp.pd().context())?;
         Ok(Connecting::start(attempt, &params, path, has_descriptor)?)
     }
 }

@@ -107,11 +107,10 @@ impl<R> Resolving<R> {
 
     /// Processes the available events. Returns `true` if the route is resolved.
     fn advance(&mut self) -> Result<bool> {
-        let verb = self.verb();
         let id = self
             .id
             .as_ref()
-            .ok_or_else(|| already_finished(verb, &self.peer))?;
+            .ok_or_else(|| already_finished(self.verb(), &self.peer))?;
         while let Some(event) = id.try_event()? {
             match (self.step, event.event_type()) {
                 (Step::Address, CmEventType::ADDR_RESOLVED) => {
@@ -124,7 +123,7 @@ impl<R> Resolving<R> {
                 {
                     id.resolve_addr(self.source, self.peer, self.address_attempt())?;
                 }
-                _ => return Err(ConnectError::from_event(verb, &self.peer, &event).into()),
+                _ => return Err(ConnectError::from_event(self.verb(), &self.peer, &event).into()),
             }
         }
         Ok(false)

@@ -12,7 +12,7 @@ use crate::id::{Id, Path, QpIdentity, transition};
 use crate::params::{ConnectParams, check_private_data};
 use crate::progress::InProgress;
 
-/// Depths peer_depthsed by the peer, which this side must not exceed.
+/// Depths requested by the peer, which this side must not exceed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerDepths {
     pub(crate) responder_resources: u8,
@@ -118,14 +118,15 @@ impl ReadyRequest {
     /// Same as [`accept`](Self::accept), if the failure is immediate.
     #[doc(alias = "rdma_accept")]
     pub fn start(self, params: &ConnectParams<'_>) -> Result<Accepting, ConnectError> {
+        // Drop order: the queue pair, the last of these variables, before its identifier.
         let Self {
-            mut qp,
             mut id,
             path,
             queue,
             peer_depths,
             private_data,
             cleanup,
+            mut qp,
         } = self;
         params.check(VERB, path.private_data_limits().reply)?;
         path.check_same(VERB, &qp, queue)?;
