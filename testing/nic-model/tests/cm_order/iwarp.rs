@@ -1,0 +1,223 @@
+//! Connections over a device that says that it is an iWARP adapter. The kernel then changes the
+//! states of the queue pairs, and `rdma_connect` blocks.
+
+use std::ffi::c_int;
+use std::sync::mpsc::{self, Sender};
+use std::time::Instant;
+
+use ibverbs::{AsRaw, QpState, device::TransportType};
+use rdma_sys::ibv_device;
+use rdmacm::{Connecting, PrivateDataLimits, RejectReason};
+
+use super::*;
+
+/// The device of a test, with another transport while this lives.
+struct Iwarp {
+    device: *mut ibv_device,
+    transport: c_int,
+    setup: Setup,
+}
+
+impl Iwarp {
+    fn new() -> Self {
+        let setup = Setup::new();
+        let device = setup.context.device().as_raw();
+        // SAFETY: the device is alive, and other tests wait for this one.
+        let transport =
+            unsafe { std::mem::replace(&mut (*device).transport_type, TransportType::IWARP.0) };
+        Self {
+            device,
+            transport,
+            setup,
+        }
+    }
+
+    fn start(&self) -> Connecting {
+        let ready = self.setup.route().with_qp(self.setup.qp());
+        let connecting = ready.expect("INIT").start(&ConnectParams::new());
+        connecting.expect("started")
+    }
+
+    /// Starts to connect on a channel. `rdma_connect` blocks until the sender is dropped.
+    fn start_blocked(&self, channel: Option<&EventChannel>) -> (Connecting, Sender<()>) {
+        let (gate, closed) = mpsc::channel::<()>();
+        calls::replace_next("rdma_connect", move |original| {
+            closed.recv().expect_err("only dropped");
+            original()
+        });
+        let mut resolver = Resolver::new(self.setup.listener.local_addr()).timeout(TIMEOUT);
+        if let Some(channel) = channel {
+            resolver = resolver.channel(channel);
+        }
+        let ready = resolver.resolve().expect("route").with_qp(self.setup.qp());
+        let connecting = ready.expect("INIT").start(&ConnectParams::new());
+        (connecting.expect("started"), gate)
+    }
+}
+
+impl Drop for Iwarp {
+    fn drop(&mut self) {
+        // SAFETY: the device is alive.
+        unsafe { (*self.device).transport_type = self.transport };
+    }
+}
+
+/// Waits until a number of objects is destroyed, and returns them if another thread has done it.
+fn destroyed_by_another_thread(count: usize) -> Vec<&'static str> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let list = calls::destroyed_by();
+        if list.len() >= count {
+            let own = thread::current().id();
+            assert!(list.iter().all(|(_, thread)| *thread != own));
+            return list.into_iter().map(|(object, _)| object).collect();
+        }
+        assert!(Instant::now() < deadline, "not destroyed");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thread_connects_and_the_kernel_changes_the_states() {
+    let iwarp = Iwarp::new();
+    for blocks in [true, false] {
+        let (connecting, gate) = if blocks {
+            let (connecting, gate) = iwarp.start_blocked(None);
+            (connecting, Some(gate))
+        } else {
+            (iwarp.start(), None)
+        };
+        let mut connecting = connecting;
+        if blocks {
+            assert!(connecting.try_finish().expect("no error").is_none());
+            assert!(!is_readable(&connecting, Duration::ZERO), "the call blocks");
+        }
+        drop(gate);
+        let ready = iwarp.setup.request().with_qp(iwarp.setup.qp());
+        let accepting = ready.expect("INIT").start(&ConnectParams::new());
+        let accepting = accepting.expect("accepted");
+        let mut active = loop {
+            wait_readable(&connecting);
+            if let Some(active) = connecting.try_finish().expect("no error") {
+                break active;
+            }
+        };
+        let mut passive = accepting.wait(Some(TIMEOUT)).expect("connected");
+        let states = |active: &Connection, passive: &Connection| {
+            [active, passive].map(|connection| connection.qp().state().expect("state"))
+        };
+        let expected = [QpState::RTS, QpState::INIT];
+        assert_eq!(states(&active, &passive), expected);
+        active.disconnect().expect("disconnected");
+        wait_readable(&passive);
+        passive.check_event().expect("check").expect("an event");
+        assert_eq!(states(&active, &passive), expected);
+    }
+    let threads = calls::reset().params;
+    let own = thread::current().id();
+    let by_other: Vec<bool> = threads.iter().map(|call| call.thread != own).collect();
+    assert_eq!(by_other, [true, false, true, false]);
+}
+
+#[test]
+fn the_error_of_the_handshake_is_returned() {
+    let iwarp = Iwarp::new();
+    for errno in [Errno::ECONNREFUSED, Errno::EHOSTUNREACH] {
+        calls::fail_next("rdma_connect", errno);
+        let mut connecting = iwarp.start();
+        wait_readable(&connecting);
+        calls::destroyed();
+        let error = connecting.try_finish().expect_err("failed");
+        assert_eq!(calls::destroyed(), ["queue pair", "identifier"]);
+        let reason = error.rejection().map(|rejection| rejection.reason);
+        let refused = RejectReason::IWARP_REFUSED;
+        assert_eq!(reason, (errno == Errno::ECONNREFUSED).then_some(refused));
+        connecting.try_finish().expect_err("finished");
+
+        calls::fail_next("rdma_connect", errno);
+        let ready = iwarp.setup.route().with_qp(iwarp.setup.qp());
+        let connected = ready.expect("INIT").connect(&ConnectParams::new(), TIMEOUT);
+        let error = connected.expect_err("failed").to_string();
+        assert!(error.contains("rdma_connect"), "{error}");
+    }
+}
+
+#[test]
+fn the_thread_destroys_what_was_dropped_during_its_call() {
+    let iwarp = Iwarp::new();
+    let shared = EventChannel::create().expect("channel");
+    for channel in [None, Some(&shared)] {
+        let (connecting, gate) = iwarp.start_blocked(channel);
+        calls::destroyed();
+        drop(connecting);
+        assert_eq!(calls::destroyed(), [""; 0], "the call blocks");
+        drop(gate);
+        assert_eq!(
+            destroyed_by_another_thread(2)[..2],
+            ["queue pair", "identifier"]
+        );
+        drop(iwarp.setup.request());
+        assert_eq!(shared.try_next().expect("next"), None);
+    }
+
+    // Destroying the queue pair can block until the peer answers.
+    let (mut connecting, gate) = iwarp.start_blocked(Some(&shared));
+    drop(gate);
+    let request = iwarp.setup.request();
+    assert_eq!(
+        shared.wait(Some(TIMEOUT)).expect("wait"),
+        Some(connecting.key())
+    );
+    assert!(connecting.try_finish().expect("no error").is_none());
+    calls::destroyed();
+    drop(connecting);
+    assert_eq!(destroyed_by_another_thread(2), ["queue pair", "identifier"]);
+    assert_eq!(shared.try_next().expect("next"), None);
+    drop(request);
+}
+
+#[test]
+fn a_shared_channel_returns_the_key_after_the_call() {
+    let iwarp = Iwarp::new();
+    let channel = EventChannel::create().expect("channel");
+    let (mut connecting, gate) = iwarp.start_blocked(Some(&channel));
+    assert_eq!(channel.try_next().expect("next"), None);
+    drop(gate);
+    let request = iwarp.setup.request();
+    let key = channel.wait(Some(TIMEOUT)).expect("wait");
+    assert_eq!(key, Some(connecting.key()));
+    assert!(connecting.try_finish().expect("no error").is_none());
+    assert_eq!(channel.try_next().expect("next"), None, "no answer");
+    drop(request);
+    let key = channel.wait(Some(TIMEOUT)).expect("wait");
+    assert_eq!(key, Some(connecting.key()));
+    connecting.try_finish().expect_err("rejected");
+}
+
+#[test]
+fn what_iwarp_lacks_is_refused() {
+    let iwarp = Iwarp::new();
+    let setup = &iwarp.setup;
+    let (qp, params) = (setup.qp(), ConnectParams::new());
+    let check = |error: ibverbs::Error| {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("iWARP"), "{error}");
+    };
+    let route = setup.route();
+    let limits = PrivateDataLimits::new(TransportType::IWARP);
+    assert_eq!(route.private_data_limits(), limits);
+    check(route.request(&qp, &params).expect_err("external").into());
+    let connecting = iwarp.start();
+    let accepted = setup.request().accept_external(&qp, &params);
+    check(accepted.expect_err("external").into());
+    drop(connecting);
+
+    let address = setup.listener.local_addr();
+    check(Resolver::new(address).resolve_datagram().expect_err("UD"));
+    let options = ListenOptions::new();
+    let local = (Ipv4Addr::LOCALHOST, 0).into();
+    check(options.bind_datagram(local).expect_err("UD"));
+    // The device is not known yet.
+    let any = (Ipv4Addr::UNSPECIFIED, 0).into();
+    options.bind_datagram(any).expect("a listener");
+}
