@@ -232,11 +232,6 @@ impl Acceptance {
 /// Needed on InfiniBand and RoCE.
 fn complete(attempt: &mut Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<()> {
     let Attempt { qp, id } = attempt;
-    let result = transition::to_rts(qp, id, params, path);
-    if result.is_err() {
-        // Rejecting spares the peer its timeout. The error of the transition is the one to report.
-        let _ = id.reject(&[], path);
-    }
-    result?;
+    transition::to_rts(qp, id, params, path)?;
     id.establish(path)
 }

@@ -165,7 +165,7 @@ impl ConnectResponse {
     /// # Errors
     /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
     #[doc(alias = "rdma_reject")]
-    pub fn reject(mut self, reason: &[u8]) -> Result<()> {
+    pub fn reject(self, reason: &[u8]) -> Result<()> {
         check_private_data(
             "rdma_reject",
             reason,

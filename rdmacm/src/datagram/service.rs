@@ -177,7 +177,7 @@ impl ServiceRequest {
     /// long. [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to
     /// another device.
     #[doc(alias = "rdma_accept")]
-    pub fn accept(mut self, qp: &QueuePair<Ud>, private_data: &[u8]) -> Result<()> {
+    pub fn accept(self, qp: &QueuePair<Ud>, private_data: &[u8]) -> Result<()> {
         check_private_data(
             "rdma_accept",
             private_data,
@@ -194,7 +194,7 @@ impl ServiceRequest {
     /// # Errors
     /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
     #[doc(alias = "rdma_reject")]
-    pub fn reject(mut self, reason: &[u8]) -> Result<()> {
+    pub fn reject(self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject", reason, PrivateDataLimits::DATAGRAM.reject)?;
         self.id.reject(reason, &self.path)
     }

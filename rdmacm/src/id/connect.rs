@@ -37,7 +37,7 @@ impl Id {
     }
 
     pub(crate) fn accept(
-        &mut self,
+        &self,
         params: &ConnectParams<'_>,
         qp: QpIdentity,
         detail: &dyn fmt::Display,
@@ -49,9 +49,7 @@ impl Id {
         // SAFETY: `self` keeps the identifier alive. The parameters and the private data are valid
         // during the call.
         let returned = unsafe { rdma_accept(self.raw.as_ptr(), &raw mut raw) };
-        zero_or_last("rdma_accept", detail, returned)?;
-        self.unanswered = false;
-        Ok(())
+        zero_or_last("rdma_accept", detail, returned)
     }
 
     /// Completes the handshake: tells the passive side that this side's queue pair is ready.
@@ -68,8 +66,7 @@ impl Id {
         zero_or_last("rdma_notify", &format_args!("{detail}: {event}"), returned)
     }
 
-    pub(crate) fn reject(&mut self, private_data: &[u8], detail: &dyn fmt::Display) -> Result<()> {
-        self.unanswered = false;
+    pub(crate) fn reject(&self, private_data: &[u8], detail: &dyn fmt::Display) -> Result<()> {
         let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
         // SAFETY: `self` keeps the identifier alive, and `private_data` has at least `length`
         // bytes.
@@ -83,12 +80,7 @@ impl Id {
         zero_or_last("rdma_reject", detail, returned)
     }
 
-    pub(crate) fn reject_ece(
-        &mut self,
-        private_data: &[u8],
-        detail: &dyn fmt::Display,
-    ) -> Result<()> {
-        self.unanswered = false;
+    pub(crate) fn reject_ece(&self, private_data: &[u8], detail: &dyn fmt::Display) -> Result<()> {
         let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
         // SAFETY: `self` keeps the identifier alive, and `private_data` has at least `length`
         // bytes.

@@ -45,8 +45,6 @@ pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     channel: EventChannel,
     key: IdKey,
-    /// `true` for a connect request without an answer. Dropping it rejects the request.
-    unanswered: bool,
 }
 
 // SAFETY: librdmacm does not bind an identifier to a thread. `Id` is not `Sync`, so only one thread
@@ -87,7 +85,6 @@ impl Id {
             raw,
             channel,
             key: IdKey::new(),
-            unanswered: false,
         };
         id.channel.register(id.addr(), id.key);
         Ok(id)
@@ -111,7 +108,6 @@ impl Id {
             raw,
             channel: self.channel.clone(),
             key,
-            unanswered: true,
         };
         match to {
             Some(to) if self.channel.ptr_eq(to) => to.show(new.addr()),
@@ -304,13 +300,10 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        if self.unanswered {
-            // Destroying the identifier also rejects the request, so this call may fail.
-            let _ = self.reject(&[], &"");
-        }
         // Unregister first, because a new identifier can get the same address as soon as this one
         // is freed.
         drop(self.channel.unregister(self.addr()));
+        // The kernel rejects a connect request without an answer.
         // SAFETY: this is the only owner, and its queue pair was destroyed before. The call waits
         // for unacknowledged events of the identifier, and there are none because `Event`
         // acknowledges each when it is read.

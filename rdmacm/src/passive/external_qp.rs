@@ -16,7 +16,7 @@ use crate::progress::{InProgress, already_finished};
 
 /// Accepts a connect request for a queue pair of the application.
 pub(crate) fn accept<T: DuplexTransport>(
-    mut id: Id,
+    id: Id,
     path: Path,
     qp: &QueuePair<T>,
     params: &ConnectParams<'_>,

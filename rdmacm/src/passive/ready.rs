@@ -120,7 +120,7 @@ impl ReadyRequest {
     pub fn start(self, params: &ConnectParams<'_>) -> Result<Accepting, ConnectError> {
         // Drop order: the queue pair, the last of these variables, before its identifier.
         let Self {
-            mut id,
+            id,
             path,
             queue,
             peer_depths,
@@ -149,9 +149,7 @@ impl ReadyRequest {
     /// Same as [`ConnectRequest::reject`](crate::ConnectRequest::reject).
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, reason: &[u8]) -> ibverbs::Result<()> {
-        let Self {
-            qp, mut id, path, ..
-        } = self;
+        let Self { qp, id, path, .. } = self;
         drop(qp);
         check_private_data("rdma_reject", reason, path.private_data_limits().reject)?;
         id.reject(reason, &path)

@@ -161,7 +161,7 @@ impl ConnectRequest {
     /// [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the reason is too long; the
     /// request is then rejected without one. Also fails if the peer has already disconnected.
     #[doc(alias = "rdma_reject")]
-    pub fn reject(mut self, reason: &[u8]) -> Result<()> {
+    pub fn reject(self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject", reason, self.private_data_limits().reject)?;
         self.id.reject(reason, &self.path)
     }
@@ -172,7 +172,7 @@ impl ConnectRequest {
     /// # Errors
     /// Same as [`reject`](Self::reject).
     #[doc(alias = "rdma_reject_ece")]
-    pub fn reject_ece(mut self, reason: &[u8]) -> Result<()> {
+    pub fn reject_ece(self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject_ece", reason, self.private_data_limits().reject)?;
         self.id.reject_ece(reason, &self.path)
     }
