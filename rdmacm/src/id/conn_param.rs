@@ -41,3 +41,29 @@ pub(crate) fn raw_params(params: &ConnectParams<'_>, qp: QpIdentity) -> rdma_con
         qp_num: qp.qp_num,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parameters_are_converted() {
+        let params = ConnectParams::new()
+            .private_data(b"data")
+            .flow_control(true);
+        let params = params.responder_resources(1).initiator_depth(2);
+        let params = params.retry_count(3).rnr_retry_count(4);
+        let raw = raw_params(
+            &params,
+            QpIdentity {
+                qp_num: 5,
+                has_srq: false,
+            },
+        );
+        assert_eq!(raw.private_data, params.private_data.as_ptr().cast());
+        assert_eq!(raw.private_data_len, 4);
+        assert_eq!((raw.responder_resources, raw.initiator_depth), (1, 2));
+        assert_eq!((raw.retry_count, raw.rnr_retry_count), (3, 4));
+        assert_eq!((raw.qp_num, raw.srq, raw.flow_control), (5, 0, 1));
+    }
+}

@@ -9,9 +9,9 @@ use std::thread::{self, ThreadId};
 
 use nix::errno::Errno;
 use rdma_sys::{
-    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, ibv_device, ibv_ece, ibv_qp, ibv_qp_attr,
-    rdma_cm_event, rdma_cm_id, rdma_cm_join_mc_attr_ex, rdma_conn_param, rdma_event_channel,
-    rdma_port_space,
+    IBV_QP_ACCESS_FLAGS, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
+    ibv_device, ibv_ece, ibv_qp, ibv_qp_attr, rdma_cm_event, rdma_cm_id, rdma_cm_join_mc_attr_ex,
+    rdma_conn_param, rdma_event_channel, rdma_port_space,
 };
 
 /// The original function with the arguments of the call.
@@ -30,6 +30,15 @@ pub(crate) struct Params {
     /// Numbers of READs that this side serves, and that it has in flight.
     pub(crate) depths: (u8, u8),
     pub(crate) thread: ThreadId,
+}
+
+/// Attributes of a queue pair that the parameters of a connection determine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) access: u32,
+    pub(crate) min_rnr_timer: u8,
+    /// Numbers of READs that the queue pair serves, and that it has in flight.
+    pub(crate) depths: (u8, u8),
 }
 
 /// The calls since the last [`reset`].
@@ -51,8 +60,8 @@ pub(crate) struct Calls {
     /// Number of events that were acknowledged without being read, or twice.
     wrongly_acknowledged: u32,
     hooks: Vec<(&'static str, Hook)>,
-    /// Numbers of READs that queue pairs serve, and that they have in flight, by the queue pair.
-    pub(crate) depths: HashMap<u32, (u8, u8)>,
+    /// Attributes that queue pairs got from rdmacm, by the number of the queue pair.
+    pub(crate) attributes: HashMap<u32, Attributes>,
     params_hook: Option<ParamsHook>,
     event_hook: Option<EventHook>,
     /// Events of tests, with the addresses of their channels.
@@ -213,12 +222,18 @@ replace!(
         let (number, attr) = unsafe { ((*qp).qp_num, &*attr) };
         let has = |flag| mask.cast_unsigned() & flag != 0;
         with(|calls| {
-            let depths = calls.depths.entry(number).or_default();
+            let seen = calls.attributes.entry(number).or_default();
+            if has(IBV_QP_ACCESS_FLAGS) {
+                seen.access = attr.qp_access_flags;
+            }
+            if has(IBV_QP_MIN_RNR_TIMER) {
+                seen.min_rnr_timer = attr.min_rnr_timer;
+            }
             if has(IBV_QP_MAX_DEST_RD_ATOMIC) {
-                depths.0 = attr.max_dest_rd_atomic;
+                seen.depths.0 = attr.max_dest_rd_atomic;
             }
             if has(IBV_QP_MAX_QP_RD_ATOMIC) {
-                depths.1 = attr.max_rd_atomic;
+                seen.depths.1 = attr.max_rd_atomic;
             }
         });
         call("ibv_modify_qp", original)
