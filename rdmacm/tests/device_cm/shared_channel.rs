@@ -151,6 +151,7 @@ fn blocking_calls_work_on_a_shared_channel() {
                         .connect(&ConnectParams::default(), TIMEOUT)
                         .expect("connect");
                     let mut passive = passive.join().expect("passive side");
+                    assert!(passive.connection.channel().is_shared());
                     active.disconnect().expect("disconnect");
                     passive.expect_disconnected();
                 });

@@ -49,6 +49,7 @@ pub(crate) struct Calls {
     /// Objects that were destroyed, and the threads that did it.
     destroyed: Vec<(&'static str, ThreadId)>,
     pub(crate) params: Vec<Params>,
+    pub(crate) backlogs: Vec<c_int>,
     /// Time limits of the address resolutions, in milliseconds.
     pub(crate) time_limits: Vec<c_int>,
     /// Addresses of the identifier that was created last and of its channel.
@@ -262,6 +263,11 @@ replace!(rdma_destroy_id(id: *mut rdma_cm_id), |original| {
     call("rdma_destroy_id", original)
 });
 
+replace!(rdma_listen(id: *mut rdma_cm_id, backlog: c_int), |original| {
+    with(|calls| calls.backlogs.push(backlog));
+    call("rdma_listen", original)
+});
+
 replace!(
     rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel),
     |original| call("rdma_migrate_id", original)
@@ -306,6 +312,16 @@ replace!(
         unsafe { note_params(param) };
         call("rdma_connect", original)
     }
+);
+
+replace!(
+    rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8),
+    |original| call("rdma_reject", original)
+);
+
+replace!(
+    rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8),
+    |original| call("rdma_reject", original)
 );
 
 replace!(

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 
-use ibverbs::{AsRaw, QpState, device::TransportType};
+use ibverbs::{AsRaw, GidIndex, QpState, RcPath, device::TransportType};
 use rdma_sys::ibv_device;
 use rdmacm::{Connecting, PrivateDataLimits, RejectReason};
 
@@ -211,6 +211,16 @@ fn what_iwarp_lacks_is_refused() {
     let accepted = setup.request().accept_external(&qp, &params);
     check(accepted.expect_err("external").into());
     drop(connecting);
+
+    // Soft-iWARP reports success for a queue pair in every state.
+    let mut used = setup.qp();
+    let port = setup.context.query_port(1).expect("port");
+    used.init(&RcPath::new(1, GidIndex(0), port.active_mtu))
+        .expect("INIT");
+    used.to_error().expect("ERR");
+    calls::replace_next("ibv_modify_qp", |_| 0);
+    let error = setup.route().with_qp(used).expect_err("a used queue pair");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 
     let address = setup.listener.local_addr();
     check(Resolver::new(address).resolve_datagram().expect_err("UD"));

@@ -7,6 +7,7 @@
 mod calls;
 mod datagram;
 mod iwarp;
+mod listening;
 mod params;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -281,6 +282,7 @@ fn events_that_are_read_during_a_migration_are_kept() {
             let error = passive.migrate(&to).expect_err("failed");
             assert_eq!(error.call(), "rdma_migrate_id", "{error}");
             assert!(!passive.channel().is_shared());
+            assert!(format!("{to:?}").contains("queues: {}"), "{to:?}");
         } else {
             let reader = to.clone();
             calls::replace_next("rdma_migrate_id", move |original| {
@@ -466,37 +468,4 @@ fn unexpected_events_end_the_handshake() {
     let error = external.wait(Some(TIMEOUT)).expect_err("not a response");
     assert!(error.to_string().contains("ESTABLISHED"), "{error}");
     drop(accepting);
-}
-
-#[test]
-fn a_backlog_of_zero_has_room_for_one_request() {
-    let setup = Setup::new();
-    let channel = EventChannel::create().expect("channel");
-    let options = ListenOptions::new().backlog(0).channel(&channel);
-    let listener = options.bind((Ipv4Addr::LOCALHOST, 0).into());
-    let listener = listener.expect("listener");
-    let resolver = || Resolver::new(listener.local_addr()).timeout(TIMEOUT);
-    let start = || {
-        let ready = resolver().resolve().expect("route").with_qp(setup.qp());
-        ready.expect("INIT").start(&ConnectParams::new())
-    };
-    let first = start().expect("started");
-    assert_eq!(
-        channel.wait(Some(TIMEOUT)).expect("wait"),
-        Some(listener.key())
-    );
-    // The queue of the channel is full, so this one is rejected when it is read.
-    let mut second = start().expect("started");
-    let error = loop {
-        channel.try_next().expect("next");
-        match second.try_finish() {
-            Ok(None) => thread::yield_now(),
-            Ok(Some(_)) => panic!("accepted"),
-            Err(error) => break error,
-        }
-    };
-    assert!(error.rejection().is_some(), "{error}");
-    let request = listener.try_accept().expect("accept").expect("a request");
-    assert_eq!(request.peer_addr().ip(), Ipv4Addr::LOCALHOST);
-    drop(first);
 }

@@ -1,6 +1,7 @@
 //! Parameters that both sides exchange, and what their queue pairs get.
 
 use ibverbs::{AccessFlags, SrqOptions};
+use rdma_sys::RDMA_CM_EVENT_CONNECT_REQUEST;
 
 use super::*;
 
@@ -100,5 +101,93 @@ fn the_depths_are_limited_by_both_sides() {
     let accepting = ready.start(&ConnectParams::new()).expect("accepted");
     let active = connecting.wait(Some(TIMEOUT)).expect("connected");
     assert_eq!(calls::reset().attributes[&number(&active)].depths, (4, 3));
+    drop((active, accepting));
+
+    let ready = setup.route().with_qp(setup.qp()).expect("INIT");
+    let connecting = ready.start(&params(4, 3)).expect("started");
+    calls::reset();
+    calls::change_events(|event| {
+        if event.event == RDMA_CM_EVENT_CONNECT_REQUEST {
+            let param = &mut event.param;
+            // SAFETY: the request is for a connection.
+            let param = unsafe { &mut param.conn };
+            (param.responder_resources, param.initiator_depth) = (200, 200);
+        }
+    });
+    let ready = setup.request().with_qp(setup.qp()).expect("INIT");
+    let accepting = ready.start(&ConnectParams::new()).expect("accepted");
+    assert_eq!(calls::reset().params[0].depths, max);
+    drop((connecting, accepting));
+}
+
+/// Fails unless the error names the parameter and nothing was sent.
+fn check_refused<T>(parameter: &str, refused: Result<T, impl Into<ibverbs::Error>>) {
+    let Err(error) = refused.map(drop) else {
+        panic!("{parameter}: no error");
+    };
+    let error = error.into();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.to_string().contains(parameter), "{error}");
+    let names = calls::reset().names;
+    for name in ["rdma_connect", "rdma_accept", "rdma_reject"] {
+        assert!(!names.contains(&name), "{parameter}: {name} was called");
+    }
+}
+
+#[test]
+fn wrong_parameters_are_not_sent() {
+    let setup = Setup::new();
+    let qp = setup.qp();
+    let retries = ConnectParams::new().retry_count(8);
+    let long = [7; 200];
+    let with = |len| ConnectParams::new().private_data(&long[..len]);
+    let ready = || setup.route().with_qp(setup.qp()).expect("INIT");
+    calls::reset();
+    check_refused("57 bytes", ready().start(&with(57)));
+    check_refused("retry_count 8", setup.route().request(&qp, &retries));
+    check_refused("57 bytes", setup.route().request(&qp, &with(57)));
+
+    // Each request has the longest private data.
+    let requested = || {
+        let connecting = ready().start(&with(56)).expect("started");
+        let request = setup.request();
+        assert_eq!(request.private_data(), &long[..56]);
+        calls::reset();
+        (connecting, request)
+    };
+    let (_connecting, request) = requested();
+    check_refused("149 bytes", request.reject(&long[..149]));
+    let (_connecting, request) = requested();
+    check_refused("149 bytes", request.reject_ece(&long[..149]));
+    let (_connecting, request) = requested();
+    check_refused("retry_count 8", request.accept_external(&qp, &retries));
+    let (_connecting, request) = requested();
+    check_refused("197 bytes", request.accept_external(&qp, &with(197)));
+    let (_connecting, request) = requested();
+    let ready_request = request.with_qp(setup.qp()).expect("INIT");
+    check_refused("149 bytes", ready_request.reject(&long[..149]));
+    let (_connecting, request) = requested();
+    let ready_request = request.with_qp(setup.qp()).expect("INIT");
+    check_refused("197 bytes", ready_request.start(&with(197)));
+
+    let (connecting, request) = requested();
+    request.reject(&long[..148]).expect("rejected");
+    let error = connecting.wait(Some(TIMEOUT)).expect_err("rejected");
+    let rejection = error.rejection().expect("a rejection");
+    assert_eq!(rejection.private_data, &long[..148]);
+
+    let (connecting, request) = requested();
+    let ready_request = request.with_qp(setup.qp()).expect("INIT");
+    let accepting = ready_request.start(&with(196)).expect("accepted");
+    let active = connecting.wait(Some(TIMEOUT)).expect("connected");
+    assert_eq!(active.private_data(), &long[..196]);
+    drop(accepting);
+
+    let pending = setup.route().request(&qp, &with(56)).expect("sent");
+    let ready_request = setup.request().with_qp(setup.qp()).expect("INIT");
+    let accepting = ready_request.start(&with(0)).expect("accepted");
+    let response = pending.wait(Some(TIMEOUT)).expect("a response");
+    calls::reset();
+    check_refused("149 bytes", response.reject(&long[..149]));
     drop(accepting);
 }
