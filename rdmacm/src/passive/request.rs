@@ -1,7 +1,7 @@
 //! Connect requests.
 
 use ibverbs::{
-    AccessFlags, Context, DuplexTransport, Error, QpState, QueuePair, Rc, Result, qp::QpChange,
+    AccessFlags, Context, DuplexTransport, QpState, QueuePair, Rc, Result, qp::QpChange,
 };
 
 use super::ready::PeerDepths;
@@ -110,8 +110,8 @@ impl ConnectRequest {
     /// - [`ErrorKind::Mismatch`](ibverbs::ErrorKind::Mismatch) if the queue pair belongs to another
     ///   device. The message names both devices. As with every other error, the request is then
     ///   rejected.
-    /// - [`ErrorKind::Disconnected`](ibverbs::ErrorKind::Disconnected) if the peer has
-    ///   disconnected.
+    /// - [`ErrorKind::InvalidInput`](ibverbs::ErrorKind::InvalidInput) (`EINVAL`) if the peer has
+    ///   disconnected. The kernel reports no events of requests that are not accepted.
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn with_qp(self, mut qp: QueuePair<Rc>) -> Result<ReadyRequest> {
         let Self {
@@ -122,8 +122,7 @@ impl ConnectRequest {
             private_data,
         } = self;
         path.check("rdma_accept", &qp)?;
-        transition::to_init(&mut qp, &id, access, &path)
-            .map_err(|error| or_event_error(&id, &path, error))?;
+        transition::to_init(&mut qp, &id, access, &path)?;
         Ok(ReadyRequest::new(qp, id, path, peer_depths, private_data))
     }
 
@@ -175,14 +174,5 @@ impl ConnectRequest {
     pub fn reject_ece(self, reason: &[u8]) -> Result<()> {
         check_private_data("rdma_reject_ece", reason, self.private_data_limits().reject)?;
         self.id.reject_ece(reason, &self.path)
-    }
-}
-
-/// Replaces an error by the one of a pending event. If the peer has disconnected, the system call
-/// fails with `EINVAL` and only the event has the reason.
-fn or_event_error(id: &Id, path: &Path, error: Error) -> Error {
-    match id.try_event() {
-        Ok(Some(event)) => ConnectError::from_event("rdma_accept", path, &event).into(),
-        _ => error,
     }
 }
