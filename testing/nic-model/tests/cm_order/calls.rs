@@ -324,6 +324,11 @@ replace!(
     |original| call("rdma_reject", original)
 );
 
+replace!(rdma_disconnect(id: *mut rdma_cm_id), |original| call(
+    "rdma_disconnect",
+    original
+));
+
 replace!(
     rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param),
     |original| {

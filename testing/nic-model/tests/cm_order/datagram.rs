@@ -15,7 +15,7 @@ use rdmacm::datagram::{DatagramRoute, ServiceListener, ServiceRequest};
 
 use super::*;
 
-fn event(kind: u32, status: i32) -> rdma_cm_event {
+pub(crate) fn event(kind: u32, status: i32) -> rdma_cm_event {
     let data = b"private";
     let ud = rdma_ud_param {
         private_data: data.as_ptr().cast(),

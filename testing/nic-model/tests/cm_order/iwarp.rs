@@ -38,12 +38,14 @@ impl Iwarp {
         connecting.expect("started")
     }
 
-    /// Starts to connect on a channel. `rdma_connect` blocks until the sender is dropped.
+    /// Starts to connect on a channel. `rdma_connect` sends the request, and then blocks until the
+    /// sender is dropped.
     fn start_blocked(&self, channel: Option<&EventChannel>) -> (Connecting, Sender<()>) {
         let (gate, closed) = mpsc::channel::<()>();
         calls::replace_next("rdma_connect", move |original| {
+            let returned = original();
             closed.recv().expect_err("only dropped");
-            original()
+            returned
         });
         let mut resolver = Resolver::new(self.setup.listener.local_addr()).timeout(TIMEOUT);
         if let Some(channel) = channel {
@@ -120,6 +122,19 @@ fn a_thread_connects_and_the_kernel_changes_the_states() {
 }
 
 #[test]
+fn an_established_connection_is_in_rts_already() {
+    let iwarp = Iwarp::new();
+    change_first(RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED, 0);
+    let connecting = iwarp.start();
+    let ready = iwarp.setup.request().with_qp(iwarp.setup.qp());
+    let accepting = ready.expect("INIT").start(&ConnectParams::new());
+    let active = connecting.wait(Some(TIMEOUT)).expect("connected");
+    let state = active.qp().state().expect("state");
+    assert_eq!(state, QpState::INIT, "the kernel of a test changes nothing");
+    drop(accepting.expect("accepted"));
+}
+
+#[test]
 fn the_error_of_the_handshake_is_returned() {
     let iwarp = Iwarp::new();
     for errno in [Errno::ECONNREFUSED, Errno::EHOSTUNREACH] {
@@ -133,6 +148,13 @@ fn the_error_of_the_handshake_is_returned() {
         let refused = RejectReason::IWARP_REFUSED;
         assert_eq!(reason, (errno == Errno::ECONNREFUSED).then_some(refused));
         connecting.try_finish().expect_err("finished");
+
+        // The kernel does not hold the queue pair, so no thread need destroy it.
+        calls::fail_next("rdma_connect", errno);
+        let connecting = iwarp.start();
+        wait_readable(&connecting);
+        drop(connecting);
+        assert_eq!(calls::destroyed()[..2], ["queue pair", "identifier"]);
 
         calls::fail_next("rdma_connect", errno);
         let ready = iwarp.setup.route().with_qp(iwarp.setup.qp());
@@ -161,27 +183,38 @@ fn the_thread_destroys_what_was_dropped_during_its_call() {
     }
 
     // Destroying the queue pair can block until the peer answers.
-    let (mut connecting, gate) = iwarp.start_blocked(Some(&shared));
-    drop(gate);
-    let request = iwarp.setup.request();
-    assert_eq!(
-        shared.wait(Some(TIMEOUT)).expect("wait"),
-        Some(connecting.key())
-    );
-    assert!(connecting.try_finish().expect("no error").is_none());
-    calls::destroyed();
-    drop(connecting);
-    assert_eq!(destroyed_by_another_thread(2), ["queue pair", "identifier"]);
-    assert_eq!(shared.try_next().expect("next"), None);
-    drop(request);
+    for is_taken in [true, false] {
+        let (mut connecting, gate) = iwarp.start_blocked(Some(&shared));
+        drop(gate);
+        let request = iwarp.setup.request();
+        let key = shared.wait(Some(TIMEOUT)).expect("wait");
+        assert_eq!(key, Some(connecting.key()));
+        if is_taken {
+            assert!(connecting.try_finish().expect("no error").is_none());
+        }
+        calls::destroyed();
+        drop(connecting);
+        assert_eq!(destroyed_by_another_thread(2), ["queue pair", "identifier"]);
+        assert_eq!(shared.try_next().expect("next"), None);
+        drop(request);
+    }
 }
 
 #[test]
 fn a_shared_channel_returns_the_key_after_the_call() {
     let iwarp = Iwarp::new();
     let channel = EventChannel::create().expect("channel");
+    // The peer answers before the call returns.
     let (mut connecting, gate) = iwarp.start_blocked(Some(&channel));
+    drop(iwarp.setup.request());
+    assert!(is_fd_readable(channel.kernel_fd(), TIMEOUT));
     assert_eq!(channel.try_next().expect("next"), None);
+    drop(gate);
+    let key = channel.wait(Some(TIMEOUT)).expect("wait");
+    assert_eq!(key, Some(connecting.key()));
+    connecting.try_finish().expect_err("rejected");
+
+    let (mut connecting, gate) = iwarp.start_blocked(Some(&channel));
     drop(gate);
     let request = iwarp.setup.request();
     let key = channel.wait(Some(TIMEOUT)).expect("wait");

@@ -1,5 +1,8 @@
 //! Backlogs and ports of listeners.
 
+use rdma_sys::{RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_DEVICE_REMOVAL};
+
+use super::datagram::event;
 use super::*;
 
 #[test]
@@ -63,4 +66,19 @@ fn a_selected_port_that_is_in_use_is_replaced() {
     calls::fail_next("rdma_listen", Errno::ENODEV);
     let bound = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), 1);
     bound.expect_err("another error");
+}
+
+#[test]
+fn the_end_of_a_listener_is_an_error() {
+    let _setup = Setup::new();
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), 1);
+    let listener = listener.expect("listener");
+    for kind in [RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_ADDR_CHANGE] {
+        // Other events are skipped.
+        calls::add_event(event(RDMA_CM_EVENT_ESTABLISHED, 0));
+        calls::add_event(event(kind, 0));
+        let error = listener.try_accept().expect_err("no listener");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(listener.try_accept().expect("no event").is_none());
+    }
 }

@@ -6,12 +6,13 @@
 
 mod calls;
 mod datagram;
+mod ending;
 mod iwarp;
 mod listening;
 mod params;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -97,7 +98,11 @@ impl Drop for Setup {
 }
 
 fn is_readable(source: &impl AsFd, time: Duration) -> bool {
-    let mut fds = [PollFd::new(source.as_fd(), PollFlags::POLLIN)];
+    is_fd_readable(source.as_fd(), time)
+}
+
+fn is_fd_readable(fd: BorrowedFd<'_>, time: Duration) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     let limit = PollTimeout::try_from(time).expect("a short time");
     poll(&mut fds, limit) == Ok(1)
 }
