@@ -156,13 +156,13 @@ fn request(
     assert_eq!((created, resolve(setup.listener.local_addr())), (0, 0));
     // SAFETY: the identifier exists. Reading its event sets the device.
     while unsafe { (*id).verbs }.is_null() {
-        assert!(listener.try_accept().expect("no error").is_none());
+        assert!(listener.try_request().expect("no error").is_none());
     }
     calls::add_event(rdma_cm_event {
         listen_id,
         ..event(RDMA_CM_EVENT_CONNECT_REQUEST, 0)
     });
-    let request = listener.try_accept().expect("no error");
+    let request = listener.try_request().expect("no error");
     request.expect("a request")
 }
 

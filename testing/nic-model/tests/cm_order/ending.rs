@@ -25,14 +25,14 @@ fn each_side_disconnects_once() {
     assert_eq!(ending_calls(), [""; 0]);
     // The peer waits for the answer.
     wait_readable(&passive);
-    let event = passive.check_event().expect("check").expect("an event");
+    let event = passive.try_event().expect("check").expect("an event");
     assert_eq!(event.event_type, CmEventType::DISCONNECTED);
     assert_eq!(ending_calls(), ["rdma_disconnect", "ibv_modify_qp"]);
     passive.disconnect().expect("after the event");
     drop(passive.close().expect("closed"));
     assert_eq!(ending_calls(), ["ibv_destroy_qp"]);
     wait_readable(&active);
-    active.check_event().expect("check").expect("an event");
+    active.try_event().expect("check").expect("an event");
     assert_eq!(ending_calls(), [""; 0]);
 
     let (active, _passive) = setup.pair();
@@ -67,7 +67,7 @@ fn the_removal_of_the_device_ends_the_connection() {
         // The identifier of the active side is the last one that was created.
         let (mut active, _passive) = setup.pair();
         calls::add_event(event(kind, 0));
-        let error = active.check_event().expect_err("no device");
+        let error = active.try_event().expect_err("no device");
         assert_eq!(error.kind(), error_kind, "{error}");
         assert_eq!(active.is_disconnected(), is_over);
     }

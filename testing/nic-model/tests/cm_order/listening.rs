@@ -36,7 +36,7 @@ fn a_backlog_of_zero_has_room_for_one_request() {
         }
     };
     assert!(error.rejection().is_some(), "{error}");
-    let request = listener.try_accept().expect("accept").expect("a request");
+    let request = listener.try_request().expect("accept").expect("a request");
     assert_eq!(request.peer_addr().ip(), Ipv4Addr::LOCALHOST);
     drop(first);
 }
@@ -77,8 +77,8 @@ fn the_end_of_a_listener_is_an_error() {
         // Other events are skipped.
         calls::add_event(event(RDMA_CM_EVENT_ESTABLISHED, 0));
         calls::add_event(event(kind, 0));
-        let error = listener.try_accept().expect_err("no listener");
+        let error = listener.try_request().expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-        assert!(listener.try_accept().expect("no event").is_none());
+        assert!(listener.try_request().expect("no event").is_none());
     }
 }

@@ -84,7 +84,7 @@ impl Setup {
     }
 
     fn request(&self) -> ConnectRequest {
-        let request = self.listener.accept(Some(TIMEOUT)).expect("accept");
+        let request = self.listener.next_request(Some(TIMEOUT)).expect("accept");
         request.expect("in time")
     }
 }
@@ -299,7 +299,7 @@ fn events_that_are_read_during_a_migration_are_kept() {
             assert!(passive.channel().is_shared());
         }
         assert_eq!(to.try_next().expect("next"), (!fails).then_some(key));
-        let event = passive.check_event().expect("check").expect("an event");
+        let event = passive.try_event().expect("check").expect("an event");
         assert_eq!(event.event_type, CmEventType::DISCONNECTED);
         assert_eq!(to.try_next().expect("next"), None);
     }
