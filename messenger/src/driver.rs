@@ -10,15 +10,15 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
 use ibverbs::{
-    CompletionChannel, CompletionQueue, Direction, Errno, QpOptions, Qpn, QueuePair, Rc, Result,
-    Retired,
+    CompletionChannel, CompletionQueue, Direction, Errno, QpOptions, QueueId, QueuePair, Rc,
+    Result, Retired,
 };
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rdmacm::internal::{Deadline, as_millis, failed};
 use rdmacm::{EventChannel, IdKey};
 
+use super::emptied::Emptied;
 use super::endpoint::Endpoint;
-use super::lease::Lease;
 use super::receives::SharedReceives;
 use super::state::State;
 use super::waiters::Waiters;
@@ -42,7 +42,7 @@ struct Polled {
     cq: CompletionQueue,
     /// `true` from arming the queue until its event is read.
     is_armed: bool,
-    members: BTreeMap<Qpn, Member>,
+    members: BTreeMap<QueueId, Member>,
     /// The connected members by the keys of their identifiers.
     keys: HashMap<IdKey, Arc<Endpoint>>,
     /// Messengers that the present poll has changed.
@@ -54,9 +54,8 @@ struct Polled {
 /// The messenger of a queue pair.
 enum Member {
     Connected(Arc<Endpoint>),
-    /// A connection of a group that is not established yet, and the messages that it received. Its
-    /// share identifies it: another queue pair can have its number later.
-    Connecting(Arc<Lease>, Vec<Retired>),
+    /// A connection of a group that is not established yet, and the messages that it received.
+    Connecting(Vec<Retired>),
 }
 
 impl Driver {
@@ -96,21 +95,17 @@ impl Driver {
     /// Creates a queue pair of a group. Messages that arrive before it is connected are kept.
     pub(crate) fn create_member(
         &self,
-        lease: &Arc<Lease>,
         create: impl FnOnce(&CompletionQueue) -> Result<QueuePair<Rc>>,
     ) -> Result<QueuePair<Rc>> {
         let mut polled = self.polled();
-        if polled.members.is_empty() {
-            polled.poll()?;
-            if let Some((receives, _)) = &polled.group {
+        if let Some((receives, _)) = &polled.group {
+            if polled.members.is_empty() {
                 receives.renew()?;
             }
         }
         let qp = create(&polled.cq)?;
-        // Completions of an earlier queue pair with the same number are dropped.
-        polled.poll()?;
-        let member = Member::Connecting(Arc::clone(lease), Vec::new());
-        polled.members.insert(qp.qp_num(), member);
+        let member = Member::Connecting(Vec::new());
+        polled.members.insert(qp.id(), member);
         Ok(qp)
     }
 
@@ -135,17 +130,17 @@ impl Driver {
         let member = Member::Connected(Arc::clone(endpoint));
         let mut polled = self.polled();
         polled.keys.insert(endpoint.key, Arc::clone(endpoint));
-        let earlier = polled.members.insert(endpoint.qp_num, member);
-        drop(polled);
-        if let Some(Member::Connecting(_, messages)) = earlier {
+        let earlier = polled.members.insert(endpoint.id, member);
+        if let Some(Member::Connecting(messages)) = earlier {
             for retired in messages {
                 endpoint.with(|state| state.completed(retired));
             }
-            endpoint.with(State::pump);
         }
     }
 
-    pub(crate) fn remove(&self, qp_num: Qpn) {
+    /// Removes a messenger, or a connection of a group that was not established. The caller
+    /// destroys the queue pair afterwards.
+    pub(crate) fn remove(&self, id: QueueId) {
         let mut polled = self.polled();
         if polled.group.is_some() {
             // Some providers, such as mlx5, remove the completions of a destroyed queue pair. The
@@ -153,34 +148,14 @@ impl Driver {
             // messengers of the group too, which report it.
             let _ = polled.poll();
         }
-        let removed = polled.members.remove(&qp_num);
-        if let Some(Member::Connected(endpoint)) = &removed {
+        if let Some(Member::Connected(endpoint)) = polled.members.remove(&id) {
             polled.keys.remove(&endpoint.key);
-        }
-        drop(polled);
-        drop(removed);
-    }
-
-    /// Removes a connection of a group that was not established, and retires its completions. The
-    /// caller destroys the queue pair afterwards.
-    pub(crate) fn remove_connecting(&self, qp_num: Qpn, lease: &Arc<Lease>) {
-        let mut polled = self.polled();
-        let is_it = |member: &Member| match member {
-            Member::Connecting(other, _) => Arc::ptr_eq(other, lease),
-            Member::Connected(_) => false,
-        };
-        if polled.members.get(&qp_num).is_some_and(is_it) {
-            // See `remove`.
-            let _ = polled.poll();
-            let removed = polled.members.remove(&qp_num);
-            drop(polled);
-            drop(removed);
         }
     }
 
     /// Gives all completions in the queue to their messengers.
     pub(crate) fn poll(&self) -> Result<()> {
-        self.polled().poll()
+        self.polled().poll().map(drop)
     }
 
     /// Reads pending events, arms the completion queue and polls it once more. Afterwards the
@@ -208,12 +183,8 @@ impl Driver {
             polled.cq.arm(false)?;
             polled.is_armed = true;
         }
-        // Completions and messages from before the disconnect are taken before it is reported.
-        let is_over = endpoint.with(|state| state.is_over());
-        polled.poll()?;
-        if is_over {
-            endpoint.with(State::set_drained);
-        }
+        let emptied = polled.poll()?;
+        endpoint.with(|state| state.set_drained(&emptied));
         Ok(())
     }
 
@@ -252,7 +223,7 @@ impl Driver {
 }
 
 impl Polled {
-    fn poll(&mut self) -> Result<()> {
+    fn poll(&mut self) -> Result<Emptied> {
         let Self {
             cq,
             members,
@@ -260,48 +231,46 @@ impl Polled {
             group,
             ..
         } = self;
-        loop {
+        let emptied = loop {
             let completions = cq.poll()?;
-            if completions.is_empty() {
-                break;
+            if let Some(emptied) = Emptied::new(&completions) {
+                break emptied;
             }
             for completion in completions {
-                let qp_num = completion.qp_num();
                 let is_shared_receive = completion.direction() == Direction::Recv;
                 let shared_receives = group.as_ref().filter(|_| is_shared_receive);
                 // Completions of destroyed queue pairs have no member.
-                let member = match (shared_receives, members.get_mut(&qp_num)) {
-                    (Some((receives, _)), member) => {
-                        let Some(retired) = receives.retire(completion) else {
+                let member = if let Some((receives, _)) = shared_receives {
+                    let Some((id, retired)) = receives.retire(completion) else {
+                        continue;
+                    };
+                    match members.get_mut(&id) {
+                        None => continue,
+                        Some(Member::Connecting(messages)) => {
+                            messages.push(retired);
                             continue;
-                        };
-                        match member {
-                            None => continue,
-                            Some(Member::Connecting(_, messages)) => {
-                                messages.push(retired);
-                                continue;
-                            }
-                            Some(Member::Connected(member)) => {
-                                member.with(|state| state.completed(retired));
-                                member
-                            }
+                        }
+                        Some(Member::Connected(member)) => {
+                            member.with(|state| state.completed(retired));
+                            member
                         }
                     }
-                    (None, Some(Member::Connected(member))) => {
-                        member.with(|state| state.complete(completion));
-                        member
-                    }
-                    (None, _) => continue,
+                } else {
+                    let Some(Member::Connected(member)) = members.get(&completion.queue()) else {
+                        continue;
+                    };
+                    member.with(|state| state.complete(completion));
+                    member
                 };
                 if !changed.iter().any(|other| Arc::ptr_eq(other, member)) {
                     changed.push(Arc::clone(member));
                 }
             }
-        }
+        };
         for member in changed.drain(..) {
             member.with(State::pump);
         }
-        Ok(())
+        Ok(emptied)
     }
 
     /// Lets messengers process their events. In a group only those that have one: looking for the
@@ -369,35 +338,25 @@ impl Waiting {
 
     /// Sleeps until there may be something new, or until the deadline. Returns what an attempt
     /// returns that is made before this thread sleeps on the descriptor.
-    ///
-    /// Until this thread leads, another one may take its completion or read its event. It wakes
-    /// this thread, but not from the descriptor.
     pub(crate) fn sleep<T>(
         &self,
         endpoint: &Endpoint,
         deadline: Deadline,
         attempt: impl FnOnce() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        if !self.driver.waiters.try_lead() {
-            match deadline.remaining() {
-                Some(remaining) => thread::park_timeout(remaining),
-                None => thread::park(),
-            }
-            return Ok(None);
-        }
-        let outcome = attempt();
-        let slept = if matches!(outcome, Ok(None)) {
+        let sleep = || {
             let timeout = endpoint
                 .with(|state| state.sleep_timeout(deadline.remaining()))
                 .and_then(|remaining| EpollTimeout::try_from(as_millis(remaining)).ok())
                 .unwrap_or(EpollTimeout::NONE);
             let slept = self.driver.wait(&mut [EpollEvent::empty(); 2], timeout);
             slept.map(drop)
-        } else {
-            Ok(())
         };
-        self.driver.waiters.stop_leading();
-        slept.and(outcome)
+        let park = || match deadline.remaining() {
+            Some(remaining) => thread::park_timeout(remaining),
+            None => thread::park(),
+        };
+        self.driver.waiters.sleep(attempt, sleep, park)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ibverbs::Qpn;
+use ibverbs::QueueId;
 
 use super::deferred::{Apply, Deferred};
 use super::lease::Lease;
@@ -14,17 +14,18 @@ use rdmacm::IdKey;
 pub(crate) struct Endpoint {
     /// The work of others is to post receives in place of buffers that the application has dropped.
     state: Deferred<State>,
-    pub(crate) qp_num: Qpn,
+    /// The identity of the queue pair.
+    pub(crate) id: QueueId,
     pub(crate) key: IdKey,
     /// The share in the receives of the group.
     pub(crate) lease: Option<Arc<Lease>>,
 }
 
 impl Endpoint {
-    pub(crate) fn new(state: State, qp_num: Qpn, key: IdKey, lease: Option<Arc<Lease>>) -> Self {
+    pub(crate) fn new(state: State, id: QueueId, key: IdKey, lease: Option<Arc<Lease>>) -> Self {
         Self {
             state: Deferred::new(state),
-            qp_num,
+            id,
             key,
             lease,
         }
@@ -58,7 +59,7 @@ impl Apply for State {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
-            .field("qp_num", &self.qp_num)
+            .field("id", &self.id)
             .finish_non_exhaustive()
     }
 }

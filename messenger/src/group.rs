@@ -186,7 +186,7 @@ impl MessengerGroup {
         let lease = Arc::new(lease);
         let sends = u32::from(self.depth()) + u32::from(CONTROLS);
         let options = send_options(sends, self.depth());
-        let qp = self.0.driver.create_member(&lease, |cq| {
+        let qp = self.0.driver.create_member(|cq| {
             self.0
                 .receives
                 .with(|srq| self.0.pd.create_qp_with_srq::<Rc>(cq, cq, srq, options))
@@ -194,7 +194,7 @@ impl MessengerGroup {
         // Buffers of earlier connections may have returned since.
         let refilled = self.0.receives.refill();
         if refilled.is_err() {
-            self.0.driver.remove_connecting(qp.qp_num(), &lease);
+            self.0.driver.remove(qp.id());
         }
         refilled.map(|()| (qp, lease))
     }

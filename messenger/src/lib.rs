@@ -37,6 +37,7 @@
 mod codec;
 mod deferred;
 mod driver;
+mod emptied;
 mod endpoint;
 #[cfg(test)]
 mod exploration_tests;

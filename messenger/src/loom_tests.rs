@@ -223,16 +223,12 @@ impl Queue {
             if self.endpoints[own].lock().expect("lock").is_complete {
                 break;
             }
-            if !self.waiters.try_lead() {
-                thread::park();
-                continue;
-            }
-            let is_complete = self.attempt(own);
-            if !is_complete {
+            let attempt = || Ok::<_, ()>(self.attempt(own).then_some(()));
+            let sleep = || {
                 self.sleep();
-            }
-            self.waiters.stop_leading();
-            if is_complete {
+                Ok(())
+            };
+            if self.waiters.sleep(attempt, sleep, thread::park) == Ok(Some(())) {
                 break;
             }
         }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
-use ibverbs::Buf;
+use ibverbs::{Buf, Error, ErrorKind, Result};
 
-use super::codec::HEADER_LEN;
+use super::codec::{HEADER_LEN, VERB};
 use super::driver::Driver;
 use super::endpoint::Endpoint;
 use super::inbox::Content;
@@ -60,8 +60,14 @@ impl SendBuffer {
         Self { buf, unsent }
     }
 
-    pub(crate) fn into_parts(self) -> (Unsent, Buf) {
-        (self.unsent, self.buf)
+    /// Returns the parts of a buffer of the messenger that has this driver.
+    pub(crate) fn into_parts(self, driver: &Arc<Driver>) -> Result<(Unsent, Buf)> {
+        if self.unsent.0.as_ptr() != Arc::as_ptr(driver) {
+            let detail = "a buffer of another messenger";
+            return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
+                .with_help("send a buffer of this messenger"));
+        }
+        Ok((self.unsent, self.buf))
     }
 
     /// Shortens the message to `len` bytes. Has no effect if it is not longer.

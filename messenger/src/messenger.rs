@@ -300,10 +300,10 @@ impl Messenger {
     /// most for `timeout` until the peer can receive it.
     ///
     /// # Errors
-    /// Same as [`send`](Self::send). The buffer returns to the messenger. A buffer of another
-    /// messenger is [`ErrorKind::InvalidInput`] or ends the connection.
+    /// Same as [`send`](Self::send). The buffer returns to its messenger.
+    /// [`ErrorKind::InvalidInput`] if that is another one.
     pub fn send_buffer(&mut self, buffer: SendBuffer, timeout: Duration) -> Result<()> {
-        let (unsent, buf) = buffer.into_parts();
+        let (unsent, buf) = buffer.into_parts(&self.shared().driver)?;
         let mut buf = Some(buf);
         self.shared()
             .block(Side::Send, timeout, |state| state.try_send_buffer(&mut buf))?;

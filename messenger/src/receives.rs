@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ibverbs::{
-    Completion, Error, Pool, ProtectionDomain, Result, Retired, SharedReceiveQueue, SrqOptions, wr,
+    Completion, Error, Pool, ProtectionDomain, QueueId, Result, Retired, SharedReceiveQueue,
+    SrqOptions, wr,
 };
 
 /// A shared receive queue and its buffers. It has as many of both as its messengers have promised
@@ -61,8 +62,12 @@ impl SharedReceives {
         Ok(())
     }
 
-    pub(crate) fn retire(&self, completion: Completion<'_>) -> Option<Retired> {
-        self.lock().retire(completion).ok()
+    /// Retires the completion of a receive. Returns the queue pair that received the message, too.
+    pub(crate) fn retire(&self, completion: Completion<'_>) -> Option<(QueueId, Retired)> {
+        let mut srq = self.lock();
+        let id = srq.queue_pair(&completion);
+        let retired = srq.retire(completion).ok()?;
+        Some((id?, retired))
     }
 
     /// Calls a function on the queue.

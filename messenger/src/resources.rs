@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ibverbs::{
-    Context, CqOptions, Error, ErrorKind, Qpn, QueuePair, Rc, Result, device::TransportType, wr,
+    Context, CqOptions, Error, ErrorKind, QueueId, QueuePair, Rc, Result, device::TransportType, wr,
 };
 
 use super::codec::{GREETING_LEN, Greeting, VERB};
@@ -34,7 +34,7 @@ pub(crate) struct Resources {
 #[derive(Debug)]
 struct Member {
     group: MessengerGroup,
-    qp_num: Qpn,
+    id: QueueId,
     lease: Arc<Lease>,
     is_connected: bool,
 }
@@ -42,9 +42,7 @@ struct Member {
 impl Drop for Member {
     fn drop(&mut self) {
         if !self.is_connected {
-            self.group
-                .driver()
-                .remove_connecting(self.qp_num, &self.lease);
+            self.group.driver().remove(self.id);
         }
     }
 }
@@ -106,7 +104,7 @@ impl Resources {
             poll_time: options.poll_time,
             member: Some(Member {
                 group: group.clone(),
-                qp_num: qp.qp_num(),
+                id: qp.id(),
                 lease,
                 is_connected: false,
             }),
@@ -117,14 +115,8 @@ impl Resources {
     /// Returns what must be done before the queue pair of an accepted connection is destroyed that
     /// is not established. The peer's greeting can be in the completion queue of the group.
     pub(crate) fn cleanup(&self) -> Option<impl FnOnce(&mut QueuePair<Rc>) + Send + Sync + use<>> {
-        let Member {
-            group,
-            qp_num,
-            lease,
-            ..
-        } = self.member.as_ref()?;
+        let &Member { ref group, id, .. } = self.member.as_ref()?;
         let (driver, receives) = (Arc::clone(group.driver()), Arc::clone(group.receives()));
-        let (qp_num, lease) = (*qp_num, Arc::clone(lease));
         Some(move |qp: &mut QueuePair<Rc>| {
             // No further message uses a receive of the group. A queue pair that cannot change its
             // state receives nothing either. On iWARP the kernel changes it.
@@ -132,7 +124,7 @@ impl Resources {
                 receives.set_may_lack();
                 let _ = qp.to_error();
             }
-            driver.remove_connecting(qp_num, &lease);
+            driver.remove(id);
         })
     }
 
@@ -162,13 +154,13 @@ impl Resources {
         if member.is_none() {
             driver.watch(connection.channel())?;
         }
-        let (qp_num, key) = (connection.qp().qp_num(), connection.key());
+        let (id, key) = (connection.qp().id(), connection.key());
         let receives = member
             .as_ref()
             .map(|member| member.group.receives().clone());
         let state = State::new(connection, pools, receives, depth, greeting, is_active);
         let lease = member.as_ref().map(|member| Arc::clone(&member.lease));
-        let endpoint = Arc::new(Endpoint::new(state, qp_num, key, lease));
+        let endpoint = Arc::new(Endpoint::new(state, id, key, lease));
         driver.add(&endpoint);
         let owner = Arc::new(Owner(Shared::new(endpoint, driver, poll_time)));
         if let Some(mut member) = member {

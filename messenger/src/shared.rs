@@ -125,9 +125,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         // No further message uses a receive of the group. The connection ends anyway.
         self.0.with(State::stop_receiving);
-        self.0.driver.remove(self.0.endpoint.qp_num);
-        let remains = self.0.with(State::close);
-        // Without the lock, because destroying the queue pair returns buffers to their pools.
-        drop(remains);
+        self.0.driver.remove(self.0.endpoint.id);
+        self.0.with(State::close);
     }
 }

@@ -68,15 +68,28 @@ impl Waiters {
         self.lock().has_leader
     }
 
-    /// Makes this thread the leader. Returns `false` if another one leads.
-    pub(crate) fn try_lead(&self) -> bool {
-        !std::mem::replace(&mut self.lock().has_leader, true)
-    }
-
-    /// Ends the leadership of this thread, which then attempts what it waited for, and leads again
-    /// or leaves.
-    pub(crate) fn stop_leading(&self) {
+    /// Calls `sleep` as the leader, which sleeps on the descriptor. Calls `park` instead if another
+    /// thread leads. Returns what `attempt` returns, which is called before `sleep`.
+    ///
+    /// Until this thread leads, another one may take its completion or read its event. It wakes
+    /// this thread, but not from the descriptor.
+    pub(crate) fn sleep<T, E>(
+        &self,
+        attempt: impl FnOnce() -> Result<Option<T>, E>,
+        sleep: impl FnOnce() -> Result<(), E>,
+        park: impl FnOnce(),
+    ) -> Result<Option<T>, E> {
+        if std::mem::replace(&mut self.lock().has_leader, true) {
+            park();
+            return Ok(None);
+        }
+        let outcome = attempt();
+        let slept = match outcome {
+            Ok(None) => sleep(),
+            _ => Ok(()),
+        };
         self.lock().has_leader = false;
+        slept.and(outcome)
     }
 
     /// Wakes all that wait.

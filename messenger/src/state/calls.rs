@@ -126,14 +126,7 @@ impl State {
 
     /// Sends the message in a buffer, or returns `None` if it cannot be posted now.
     pub(crate) fn try_send_buffer(&mut self, buf: &mut Option<Buf>) -> Result<Option<()>> {
-        self.check()?;
-        let is_own = |buf: &Buf| buf.capacity() == self.pools.send.buf_size();
-        let len = buf.as_ref().map_or(0, |buf| buf.len() - HEADER_LEN);
-        if self.flow.has_ended() || len > self.write_len() || !buf.as_ref().is_none_or(is_own) {
-            let detail = format!("{}: a buffer of {len} bytes", self.describe());
-            return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
-                .with_help("send a buffer of this messenger before `shutdown`"));
-        }
+        self.check_sending()?;
         if self.outgoing.is_some() || !self.can_post_data() {
             return Ok(None);
         }

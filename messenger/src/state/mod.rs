@@ -19,6 +19,7 @@ use rdmacm::{Connection, EventChannel};
 
 use self::failure::Failure;
 use crate::codec::{GREETING_LEN, Greeting, Header, Kind, Violation};
+use crate::emptied::Emptied;
 use crate::flow::Flow;
 use crate::inbox::{Content, Inbox};
 use crate::local_fault::LatestFault;
@@ -157,14 +158,16 @@ impl State {
         }
     }
 
-    /// Takes out what the messenger owns. Only messages of the application refer to it afterwards.
-    pub(crate) fn close(&mut self) -> impl Sized + use<> {
+    /// Destroys what the messenger owns. Only messages of the application refer to it afterwards.
+    pub(crate) fn close(&mut self) {
         self.is_over = true;
         self.wake_all();
-        (
-            self.connection.take(),
-            std::mem::replace(&mut self.inbox, Inbox::new(0)),
-        )
+        self.connection = None;
+        self.inbox = Inbox::new(0);
+        if let Some(receives) = &self.receives {
+            // Another thread may have renewed the queue while the queue pair kept its receives.
+            let _ = receives.refill();
+        }
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -187,8 +190,9 @@ impl State {
         self.is_over
     }
 
-    pub(crate) fn set_drained(&mut self) {
-        self.is_drained = true;
+    /// Records that all completions from before the end of the connection were taken.
+    pub(crate) fn set_drained(&mut self, _: &Emptied) {
+        self.is_drained = self.is_over;
     }
 
     /// Returns `true` if other threads may read the events of the connection. Only its driver reads

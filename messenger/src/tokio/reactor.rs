@@ -184,7 +184,7 @@ impl Reactor {
         shared: &Shared,
         buffer: SendBuffer,
     ) -> Result<()> {
-        let (unsent, buf) = buffer.into_parts();
+        let (unsent, buf) = buffer.into_parts(&shared.driver)?;
         let mut buf = Some(buf);
         self.wait(shared, Side::Send, |state| state.try_send_buffer(&mut buf))
             .await?;

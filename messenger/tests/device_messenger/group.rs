@@ -5,17 +5,19 @@
 //! `MESSENGER_MANY=100`.
 
 use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{ErrorKind, QpState, wr};
 use messenger::{GroupOptions, Messenger, MessengerGroup, MessengerOptions, TryRecv};
-use rdmacm::{ConnectParams, InProgress, Resolver};
+use rdmacm::{ConnectParams, EventChannel, InProgress, ListenOptions, Resolver};
 use test_support::lab::is_model;
 use test_support::leak_check::descriptors;
 use test_support::process::memory;
 
-use crate::lab::{Endpoint, TIMEOUT, assert_no_leaks, one_endpoint_each};
+use crate::hooks;
+use crate::lab::{self, Endpoint, Resources, TIMEOUT, assert_no_leaks, one_endpoint_each};
 
 fn scaled(count: usize) -> usize {
     count * std::env::var("MESSENGER_MANY").map_or(1, |factor| factor.parse().expect("a number"))
@@ -26,18 +28,27 @@ fn pinned() -> usize {
     usize::try_from(memory(std::process::id(), "VmPin") / 1024).expect("less than memory")
 }
 
-/// Connects `count` pairs of messengers.
+/// Connects `count` pairs of messengers with the same options.
 fn connect(
     endpoint: &Endpoint,
     count: usize,
     options: &MessengerOptions<'_>,
+) -> Vec<(Messenger, Messenger)> {
+    connect_with(endpoint, count, [options, options])
+}
+
+/// Connects `count` pairs of messengers, with the options of the active and the passive side.
+fn connect_with(
+    endpoint: &Endpoint,
+    count: usize,
+    [active, passive]: [&MessengerOptions<'_>; 2],
 ) -> Vec<(Messenger, Messenger)> {
     let listener = endpoint.listen();
     let address = listener.local_addr();
     thread::scope(|scope| {
         let clients = scope.spawn(|| {
             (0..count)
-                .map(|_| Messenger::connect(address, options, TIMEOUT).expect("connect"))
+                .map(|_| Messenger::connect(address, active, TIMEOUT).expect("connect"))
                 .collect::<Vec<_>>()
         });
         let accept = || {
@@ -45,12 +56,16 @@ fn connect(
                 .next_request(Some(TIMEOUT))
                 .expect("accept")
                 .expect("a request in time");
-            Messenger::accept(request, options, TIMEOUT).expect("accept")
+            Messenger::accept(request, passive, TIMEOUT).expect("accept")
         };
         let servers: Vec<_> = (0..count).map(|_| accept()).collect();
         let clients = clients.join().expect("clients");
         clients.into_iter().zip(servers).collect()
     })
+}
+
+fn options() -> MessengerOptions<'static> {
+    MessengerOptions::new().depth(2)
 }
 
 fn group(endpoint: &Endpoint, connections: u16) -> MessengerGroup {
@@ -145,6 +160,16 @@ fn messengers_of_a_group_do_not_disturb_each_other() {
                 .map(drop)
                 .expect_err("the group is full");
             assert_eq!(error.error().kind(), ErrorKind::LimitReached, "{error}");
+            let with_requests = options.requests(1);
+            let error = Messenger::connect(endpoint.listen().local_addr(), &with_requests, TIMEOUT)
+                .map(drop)
+                .expect_err("requests in a group");
+            assert_eq!(error.error().kind(), ErrorKind::InvalidInput, "{error}");
+            let error = pairs[0].0.buffer(TIMEOUT).expect_err("shared buffers");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            let channel = EventChannel::create().expect("channel");
+            let error = pairs[0].0.migrate(&channel).expect_err("a shared channel");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 
             // The first connection is stuck: its receiver takes nothing.
             let (mut stuck, mut lazy) = pairs.remove(0);
@@ -190,24 +215,30 @@ fn messengers_of_a_group_do_not_disturb_each_other() {
     }
 }
 
-/// Some drivers remove the completions of a queue pair when it is destroyed.
+/// Messages arrive until the queue pair of a dropped member is in the error state. Some drivers
+/// remove the completions of a queue pair when it is destroyed.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn messages_to_a_dropped_member_return_their_receives() {
     for endpoint in one_endpoint_each() {
         assert_no_leaks(&endpoint, || {
             let pd = endpoint.context.alloc_pd().expect("protection domain");
-            let options = GroupOptions::new().connections(4).depth(1);
-            let group = MessengerGroup::new(&pd, &options).expect("group");
-            let options = MessengerOptions::new().group(&group);
+            let of_group = GroupOptions::new().connections(2).depth(1);
+            let group = MessengerGroup::new(&pd, &of_group).expect("group");
+            let in_group = MessengerOptions::new().group(&group);
+            let pair = || connect_with(&endpoint, 1, [&options(), &in_group]).remove(0);
             // The shared receive queue is not renewed while the group has a member.
-            let (mut client, mut server) = connect(&endpoint, 1, &options).remove(0);
+            let (mut client, mut server) = pair();
             // More often than the queue has receives.
-            for _ in 0..32 {
-                let (mut sender, receiver) = connect(&endpoint, 1, &options).remove(0);
-                sender.send(b"not received", TIMEOUT).expect("send");
-                thread::sleep(Duration::from_millis(5));
-                drop(receiver);
+            for _ in 0..16 {
+                let (mut sender, receiver) = pair();
+                let mut send = move || hooks::deliver(&mut sender, b"not received");
+                if endpoint.is_iwarp() {
+                    send();
+                    drop(receiver);
+                } else {
+                    hooks::before_error_state(send, || drop(receiver));
+                }
             }
             client.send(b"received", TIMEOUT).expect("send");
             let message = server.recv(TIMEOUT).expect("receive").expect("a message");
@@ -216,10 +247,14 @@ fn messages_to_a_dropped_member_return_their_receives() {
     }
 }
 
-/// Connects a queue pair and sends messages without completing the handshake.
-fn send_without_establishing(endpoint: &Endpoint, address: SocketAddr) -> impl Sized + use<> {
+/// Connects a queue pair without completing the handshake. Then waits for a signal, sends messages,
+/// and waits until the adapter of the peer has received them.
+fn send_without_establishing(
+    address: SocketAddr,
+    mut resources: Resources,
+    signal: &mpsc::Receiver<()>,
+) -> impl Sized + use<> {
     const MESSAGES: usize = 4;
-    let resources = endpoint.resources();
     let mut qp = resources.qp();
     let route = Resolver::new(address).timeout(TIMEOUT).resolve();
     let route = route.expect("resolve");
@@ -232,65 +267,87 @@ fn send_without_establishing(endpoint: &Endpoint, address: SocketAddr) -> impl S
         let change = response.qp_change(state).expect("attributes");
         qp.modify(&change).expect("modify");
     }
+    signal.recv().expect("the test goes on");
     for _ in 0..MESSAGES {
         let message = resources.pd.buf(64).expect("buffer");
         qp.post_send(wr::send(message)).expect("send");
     }
+    let until = Instant::now() + TIMEOUT;
+    let mut count = 0;
+    while count < MESSAGES {
+        for completion in resources.cq.poll().expect("poll") {
+            let retired = qp.retire(completion).expect("in flight");
+            retired.check().expect("received");
+            count += 1;
+        }
+        assert!(Instant::now() < until, "the group has lost receives");
+    }
     (qp, resources, response)
 }
 
-/// A peer that sends, but does not complete the handshake, costs the group no receives.
+/// A peer that sends, but does not complete the handshake, costs the group no receives. Its
+/// messages arrive until the queue pair is in the error state.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn handshakes_that_fail_take_no_receives_of_a_group() {
-    const LIMIT: Duration = Duration::from_millis(300);
+    const LIMIT: Duration = Duration::from_millis(10);
     for endpoint in one_endpoint_each() {
         if endpoint.is_iwarp() {
             // The kernel completes the handshake there.
             continue;
         }
         assert_no_leaks(&endpoint, || {
-            let group = group(&endpoint, 3);
-            let options = MessengerOptions::new().group(&group);
-            // A group without connections gets a new queue.
-            let _kept = connect(&endpoint, 1, &options);
+            let queues = hooks::shared_queues();
+            let group = group(&endpoint, 2);
+            let in_group = MessengerOptions::new().group(&group);
             let listener = endpoint.listen();
             let address = listener.local_addr();
-            let next = || {
-                let request = listener.next_request(Some(TIMEOUT)).expect("accept");
-                request.expect("a request in time")
-            };
-            for _ in 0..12 {
-                thread::scope(|scope| {
-                    let active = scope.spawn(|| send_without_establishing(&endpoint, address));
-                    let error = Messenger::accept(next(), &options, LIMIT);
-                    let error = error.map(drop).expect_err("not established");
-                    assert_eq!(error.error().kind(), ErrorKind::TimedOut, "{error}");
+            let fail = || {
+                let resources = endpoint.resources();
+                let (signal, signals) = mpsc::channel();
+                let active =
+                    thread::spawn(move || send_without_establishing(address, resources, &signals));
+                let request = lab::request(&listener);
+                let send = move || {
+                    signal.send(()).expect("the active side waits");
                     drop(active.join().expect("active side"));
-                });
-                assert_eq!(group.connections(), 2);
+                };
+                let accept = || Messenger::accept(request, &in_group, LIMIT).map(drop);
+                let error = hooks::before_error_state(send, accept);
+                let error = error.expect_err("not established");
+                assert_eq!(error.error().kind(), ErrorKind::TimedOut, "{error}");
+            };
+            fail();
+            assert_eq!(
+                (group.connections(), hooks::shared_queues()),
+                (0, queues + 1)
+            );
+            // A group without connections gets a new queue, but not with one.
+            let pair = || connect_with(&endpoint, 1, [&options(), &in_group]).remove(0);
+            let (mut client, mut server) = pair();
+            for _ in 0..4 {
+                fail();
             }
-            thread::scope(|scope| {
-                let active = scope.spawn(|| {
-                    Messenger::connect(address, &MessengerOptions::new(), TIMEOUT).expect("connect")
-                });
-                let mut server = Messenger::accept(next(), &options, TIMEOUT).expect("accept");
-                let mut client = active.join().expect("active side");
-                client.send(b"hello", TIMEOUT).expect("send");
-                let message = server.recv(TIMEOUT).expect("receive").expect("a message");
-                assert_eq!(&message[..], b"hello");
-            });
+            assert_eq!(
+                (group.connections(), hooks::shared_queues()),
+                (1, queues + 2)
+            );
+            client.send(b"hello", TIMEOUT).expect("send");
+            let message = server.recv(TIMEOUT).expect("receive").expect("a message");
+            assert_eq!(&message[..], b"hello");
         });
     }
 }
 
-/// A connection that ends in the middle of a message costs the group no receive.
+/// A connection that ends in the middle of a message costs the group no receive, because the group
+/// gets a new shared receive queue.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn connections_cut_in_a_message_take_no_receives() {
     const LEN: usize = 4 << 20;
     for endpoint in one_endpoint_each() {
         assert_no_leaks(&endpoint, || {
+            let queues = hooks::shared_queues();
             let pd = endpoint.context.alloc_pd().expect("protection domain");
             let options = GroupOptions::new()
                 .connections(1)
@@ -303,25 +360,120 @@ fn connections_cut_in_a_message_take_no_receives() {
                 .depth(1)
                 .max_len(LEN)
                 .buffer_len(LEN);
+            let pair = || connect_with(&endpoint, 1, [&separate, &in_group]).remove(0);
+            // A connection that was refused is no member of the group.
             let listener = endpoint.listen();
-            let address = listener.local_addr();
+            thread::scope(|scope| {
+                scope.spawn(|| drop(lab::request(&listener)));
+                let refused = Messenger::connect(listener.local_addr(), &in_group, TIMEOUT);
+                refused.map(drop).expect_err("refused");
+            });
             // More often than the group has receives.
-            for round in 0..20_u32 {
-                thread::scope(|scope| {
-                    let active = scope.spawn(|| {
-                        Messenger::connect(address, &separate, TIMEOUT).expect("connect")
-                    });
-                    let request = listener.next_request(Some(TIMEOUT)).expect("accept");
-                    let request = request.expect("a request in time");
-                    let server = Messenger::accept(request, &in_group, TIMEOUT).expect("accept");
-                    let mut client = active.join().expect("active side");
-                    let message = vec![7; LEN - 64];
-                    assert!(client.try_send(&message).expect("send"));
-                    // Some packets of the message have arrived by then.
-                    thread::sleep(Duration::from_micros(100 * u64::from(round)));
-                    drop(server);
-                });
+            for round in 0..10_u32 {
+                let (mut client, server) = pair();
+                let message = vec![7; LEN - 64];
+                assert!(client.try_send(&message).expect("send"));
+                // Some packets of the message have arrived by then.
+                thread::sleep(Duration::from_micros(200 * u64::from(round)));
+                drop(server);
             }
+            // A stream that has ended leaves no receive behind.
+            for _ in 0..2 {
+                let (mut client, mut server) = pair();
+                thread::scope(|scope| {
+                    scope.spawn(|| client.shutdown(TIMEOUT).expect("shutdown"));
+                    assert!(server.recv(TIMEOUT).expect("the end").is_none());
+                });
+                drop(server);
+            }
+            let created = hooks::shared_queues() - queues;
+            assert_eq!(created, if endpoint.is_iwarp() { 1 } else { 11 });
+        });
+    }
+}
+
+/// Another connection begins before a queue pair is destroyed, which keeps its shared receive
+/// queue and all receives.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn receives_of_a_queue_pair_return_when_it_is_destroyed() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let group = group(&endpoint, 2);
+            let in_group = MessengerOptions::new().group(&group);
+            let (_client, server) = connect_with(&endpoint, 1, [&options(), &in_group]).remove(0);
+            let listener = endpoint.listen();
+            let (address, resources) = (listener.local_addr(), endpoint.resources());
+            let active = thread::spawn(move || lab::connect(address, resources, b""));
+            let request = lab::request(&listener);
+            let (connected, accepted) = mpsc::channel();
+            let other = group.clone();
+            let begin = move || {
+                let accepting = thread::spawn(move || {
+                    let in_group = MessengerOptions::new().group(&other);
+                    Messenger::accept(request, &in_group, TIMEOUT).map(drop)
+                });
+                let peer = active.join().expect("active side");
+                connected.send((peer, accepting)).expect("the test waits");
+            };
+            hooks::before_destruction(begin, || drop(server));
+            let (mut peer, accepting) = accepted.recv().expect("connected");
+            peer.send(&[0; 64]);
+            peer.expect_disconnected_after_first();
+            let error = accepting.join().expect("passive side");
+            let error = error.expect_err("the message is no greeting");
+            assert_eq!(error.error().kind(), ErrorKind::Malformed, "{error}");
+        });
+    }
+}
+
+/// The event of the end was already read when the connection moves to the channel of its group.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn events_from_before_a_connection_joins_its_group_count() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let group = group(&endpoint, 1);
+            let in_group = MessengerOptions::new().group(&group);
+            let channel = EventChannel::create().expect("channel");
+            let listener = ListenOptions::new().accept_on(&channel);
+            let listener = listener.bind(SocketAddr::new(endpoint.ip, 0));
+            let listener = listener.expect("listener");
+            let (address, resources) = (listener.local_addr(), endpoint.resources());
+            let active = thread::spawn(move || drop(lab::connect(address, resources, b"")));
+            let request = lab::request(&listener);
+            let end = move || {
+                active.join().expect("active side");
+                let key = channel.wait(Some(TIMEOUT)).expect("wait");
+                key.expect("an event in time");
+            };
+            let accept = || Messenger::accept(request, &in_group, TIMEOUT).map(drop);
+            let error = hooks::before_migration(end, accept);
+            let error = error.expect_err("the connection has ended");
+            assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
+        });
+    }
+}
+
+/// The group has removed a messenger whose event of the end is not read, and another one waits for
+/// its own.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn unread_events_of_a_removed_member_hide_no_others() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let group = group(&endpoint, 2);
+            let in_group = MessengerOptions::new().group(&group);
+            let pair = || connect_with(&endpoint, 1, [&options(), &in_group]).remove(0);
+            let (client, server) = pair();
+            let (other_client, mut other) = pair();
+            drop(client);
+            drop(other_client);
+            let wait = move || {
+                let error = other.recv(TIMEOUT).expect_err("the connection has ended");
+                assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+            };
+            hooks::before_destruction(wait, || drop(server));
         });
     }
 }

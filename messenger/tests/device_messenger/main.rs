@@ -1,5 +1,6 @@
 //! Tests of messengers on devices. `ci/guest/device-tests` runs each module alone.
 
+mod hooks;
 #[path = "../../../rdmacm/tests/device_cm/lab/mod.rs"]
 mod lab;
 

@@ -3,7 +3,8 @@
 //! `MESSENGER_MANY` multiplies the number of messages to a slow receiver: 100,000 with
 //! `MESSENGER_MANY=50`.
 
-use std::net::SocketAddr;
+mod ends;
+
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::thread;
@@ -12,12 +13,31 @@ use std::time::{Duration, Instant};
 use ibverbs::{AccessFlags, ErrorKind, wr};
 use messenger::{Message, Messenger, MessengerOptions, TryRecv};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rdmacm::{EventChannel, ListenOptions};
 
-use crate::lab::{Endpoint, TIMEOUT, assert_no_leaks, one_endpoint_each};
+use crate::hooks;
+use crate::lab::{self, Endpoint, TIMEOUT, assert_no_leaks, one_endpoint_each};
 
 fn options() -> MessengerOptions<'static> {
     MessengerOptions::new().max_len(100).depth(4)
+}
+
+/// Runs both sides, which may leave objects behind.
+fn run_unchecked(
+    endpoint: &Endpoint,
+    options: &MessengerOptions<'_>,
+    server: impl FnOnce(Messenger) + Send,
+    client: impl FnOnce(Messenger),
+) {
+    let listener = endpoint.listen();
+    let address = listener.local_addr();
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let request = lab::request(&listener);
+            server(Messenger::accept(request, options, TIMEOUT).expect("accept"));
+        });
+        client(Messenger::connect(address, options, TIMEOUT).expect("connect"));
+        server.join().expect("server");
+    });
 }
 
 /// Runs both sides.
@@ -28,19 +48,7 @@ fn run_with(
     client: impl FnOnce(Messenger),
 ) {
     assert_no_leaks(endpoint, || {
-        let listener = endpoint.listen();
-        let address = listener.local_addr();
-        thread::scope(|scope| {
-            let server = scope.spawn(|| {
-                let request = listener
-                    .next_request(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("a request in time");
-                server(Messenger::accept(request, options, TIMEOUT).expect("accept"));
-            });
-            client(Messenger::connect(address, options, TIMEOUT).expect("connect"));
-            server.join().expect("server");
-        });
+        run_unchecked(endpoint, options, server, client);
     });
 }
 
@@ -110,19 +118,21 @@ fn receives_are_posted_before_the_peer_needs_them() {
         let slots = messenger.with_qp(|qp| qp.recv_slots_free());
         slots.expect("open")
     };
-    for (endpoint, copies) in one_endpoint_each()
+    for (endpoint, first) in one_endpoint_each()
         .iter()
-        .flat_map(|one| [(one, true), (one, false)])
+        .flat_map(|one| ["copy", "buffer", "end"].map(|first| (one, first)))
     {
         run(
             endpoint,
             |mut server| {
                 let unused = free(&mut server);
-                if copies {
-                    assert!(server.try_send(b"first").expect("send"));
-                } else {
-                    let buffer = server.buffer(TIMEOUT).expect("buffer");
-                    server.send_buffer(buffer, TIMEOUT).expect("send");
+                match first {
+                    "copy" => assert!(server.try_send(b"first").expect("send")),
+                    "buffer" => {
+                        let buffer = server.buffer(TIMEOUT).expect("buffer");
+                        server.send_buffer(buffer, TIMEOUT).expect("send");
+                    }
+                    _ => server.shutdown(TIMEOUT).expect("shutdown"),
                 }
                 // Those for the four other control messages of PROTOCOL.md.
                 assert_eq!(free(&mut server), unused - 4);
@@ -134,7 +144,9 @@ fn receives_are_posted_before_the_peer_needs_them() {
                 assert_end(&mut server);
             },
             |mut client| {
-                next(&mut client);
+                let message = client.recv(TIMEOUT).expect("receive");
+                assert_eq!(message.is_none(), first == "end");
+                drop(message);
                 client.send(b"second", TIMEOUT).expect("send");
                 client.shutdown(TIMEOUT).expect("shutdown");
                 assert_end(&mut client);
@@ -210,34 +222,6 @@ fn flush_waits_for_the_peers_messenger() {
                 client.flush(TIMEOUT).expect("flush");
                 idle_tx.send(()).expect("the server waits");
                 client.shutdown(TIMEOUT).expect("shutdown");
-            },
-        );
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn a_connection_that_ends_without_shutdown_is_an_error() {
-    for endpoint in one_endpoint_each() {
-        run(
-            &endpoint,
-            |mut server| {
-                assert_eq!(next(&mut server)[..], *b"hello");
-                for _ in 0..2 {
-                    let error = server.recv(TIMEOUT).expect_err("the end is missing");
-                    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
-                    assert!(error.to_string().contains("may be lost"), "{error}");
-                }
-                assert!(server.is_disconnected());
-                let error = server.send(b"x", TIMEOUT).expect_err("disconnected");
-                assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
-                let error = server.shutdown(TIMEOUT).expect_err("disconnected");
-                assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
-                server.flush(TIMEOUT).expect("nothing was sent");
-            },
-            |mut client| {
-                client.send(b"hello", TIMEOUT).expect("send");
-                client.flush(TIMEOUT).expect("flush");
             },
         );
     }
@@ -400,9 +384,12 @@ fn messages_dropped_on_another_thread_return_their_credits() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn buffers_are_sent_without_a_copy() {
     for endpoint in one_endpoint_each() {
+        let (buffers, foreign) = mpsc::channel();
         run(
             &endpoint,
             |mut server| {
+                let buffer = server.buffer(TIMEOUT).expect("a buffer");
+                buffers.send(buffer).expect("the client waits");
                 for number in 0..100_u8 {
                     let message = next(&mut server);
                     assert_eq!(message[..], vec![number; usize::from(number)]);
@@ -410,6 +397,9 @@ fn buffers_are_sent_without_a_copy() {
                 assert_end(&mut server);
             },
             |mut client| {
+                let foreign = foreign.recv().expect("a buffer");
+                let error = client.send_buffer(foreign, TIMEOUT).expect_err("foreign");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
                 for number in 0..100_u8 {
                     let mut buffer = client.buffer(TIMEOUT).expect("a buffer");
                     assert_eq!(buffer.len(), 100);
@@ -417,27 +407,10 @@ fn buffers_are_sent_without_a_copy() {
                     buffer.truncate(number.into());
                     client.send_buffer(buffer, TIMEOUT).expect("send");
                 }
+                let late = client.buffer(TIMEOUT).expect("a buffer");
                 client.shutdown(TIMEOUT).expect("shutdown");
-            },
-        );
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn messages_outlive_their_messenger() {
-    for endpoint in one_endpoint_each() {
-        run(
-            &endpoint,
-            |mut server| {
-                server.send(b"kept", TIMEOUT).expect("send");
-                server.shutdown(TIMEOUT).expect("shutdown");
-            },
-            |mut client| {
-                let kept = next(&mut client);
-                assert_end(&mut client);
-                drop(client);
-                assert_eq!(kept[..], *b"kept");
+                let error = client.send_buffer(late, TIMEOUT).expect_err("shut down");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             },
         );
     }
@@ -498,44 +471,34 @@ fn one_sided_requests_complete_with_their_tags() {
     }
 }
 
+/// Another thread may take the completion of a thread that sleeps, but not its event.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn disconnects_read_by_another_thread_are_received() {
+fn a_thread_that_sleeps_sees_the_event_of_its_message() {
     for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            let channel = EventChannel::create().expect("channel");
-            let listener = ListenOptions::new()
-                .channel(&channel)
-                .bind(SocketAddr::new(endpoint.ip, 0))
-                .expect("listen");
-            let address = listener.local_addr();
-            let options = MessengerOptions::default();
-            thread::scope(|scope| {
-                let client = scope.spawn(|| {
-                    let mut client =
-                        Messenger::connect(address, &options, TIMEOUT).expect("connect");
-                    client.send(b"one", TIMEOUT).expect("send");
-                    client
-                });
-                let request = listener
-                    .next_request(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("an event or request in time");
-                let mut server = Messenger::accept(request, &options, TIMEOUT).expect("accept");
-                server.migrate(&channel).expect("migrate");
-                assert_eq!(next(&mut server)[..], *b"one");
-                // The client disconnects only now. Receiving reads all events of the channel, and
-                // after that nothing would wake a thread that waits for the channel.
-                drop(client.join().expect("client"));
-                while channel
-                    .wait(Some(TIMEOUT))
-                    .expect("wait")
-                    .expect("an event in time")
-                    != server.key()
-                {}
-                let error = server.recv(TIMEOUT).expect_err("the connection has ended");
-                assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
-            });
-        });
+        let (sleeps, has_slept) = mpsc::channel();
+        let (sent, was_sent) = mpsc::channel();
+        run(
+            &endpoint,
+            move |server| {
+                let (mut sender, mut receiver) = server.split();
+                for _ in 0..4 {
+                    assert!(sender.try_send(b"not taken").expect("send"));
+                }
+                let take = move || {
+                    sleeps.send(()).expect("the client waits");
+                    was_sent.recv().expect("a message has arrived");
+                    assert!(!sender.try_send(b"too many").expect("send"));
+                };
+                let message = hooks::before_sleep(take, || receiver.recv(TIMEOUT));
+                assert_eq!(message.expect("receive").expect("a message")[..], *b"hello");
+            },
+            move |mut client| {
+                has_slept.recv().expect("the server sleeps");
+                hooks::deliver(&mut client, b"hello");
+                sent.send(()).expect("the server waits");
+                client.recv(TIMEOUT).expect("receive").expect("a message");
+            },
+        );
     }
 }
