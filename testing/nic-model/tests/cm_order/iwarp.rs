@@ -96,6 +96,9 @@ fn a_thread_connects_and_the_kernel_changes_the_states() {
         }
         drop(gate);
         let ready = iwarp.setup.request().with_qp(iwarp.setup.qp());
+        wait_readable(&connecting);
+        assert!(connecting.try_finish().expect("no error").is_none());
+        assert!(!is_readable(&connecting, Duration::ZERO), "no answer");
         let accepting = ready.expect("INIT").start(&ConnectParams::new());
         let accepting = accepting.expect("accepted");
         let mut active = loop {
@@ -158,7 +161,9 @@ fn the_error_of_the_handshake_is_returned() {
 
         calls::fail_next("rdma_connect", errno);
         let ready = iwarp.setup.route().with_qp(iwarp.setup.qp());
-        let connected = ready.expect("INIT").connect(&ConnectParams::new(), TIMEOUT);
+        let connected = ready
+            .expect("INIT")
+            .connect(&ConnectParams::new(), Duration::MAX);
         let error = connected.expect_err("failed").to_string();
         assert!(error.contains("rdma_connect"), "{error}");
     }
@@ -174,10 +179,10 @@ fn the_thread_destroys_what_was_dropped_during_its_call() {
         drop(connecting);
         assert_eq!(calls::destroyed(), [""; 0], "the call blocks");
         drop(gate);
-        assert_eq!(
-            destroyed_by_another_thread(2)[..2],
-            ["queue pair", "identifier"]
-        );
+        // The thread has the last reference to a channel that is not shared.
+        let all = ["queue pair", "identifier", "channel"];
+        let expected = &all[..if channel.is_some() { 2 } else { 3 }];
+        assert_eq!(destroyed_by_another_thread(expected.len()), expected);
         drop(iwarp.setup.request());
         assert_eq!(shared.try_next().expect("next"), None);
     }
@@ -192,11 +197,19 @@ fn the_thread_destroys_what_was_dropped_during_its_call() {
         if is_taken {
             assert!(connecting.try_finish().expect("no error").is_none());
         }
-        calls::destroyed();
-        drop(connecting);
-        assert_eq!(destroyed_by_another_thread(2), ["queue pair", "identifier"]);
-        assert_eq!(shared.try_next().expect("next"), None);
         drop(request);
+        assert!(is_fd_readable(shared.kernel_fd(), TIMEOUT));
+        calls::destroyed();
+        let (gate, closed) = mpsc::channel::<()>();
+        calls::replace_next("ibv_destroy_qp", move |original| {
+            closed.recv().expect_err("only dropped");
+            original()
+        });
+        drop(connecting);
+        // The application has no operation for the event.
+        assert_eq!(shared.try_next().expect("next"), None);
+        drop(gate);
+        assert_eq!(destroyed_by_another_thread(2), ["queue pair", "identifier"]);
     }
 }
 
