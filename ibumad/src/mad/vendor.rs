@@ -125,6 +125,8 @@ mod tests {
         wire[..4].copy_from_slice(&[1, 0x32, 1, 1]);
         wire[37..40].copy_from_slice(&[0x00, 0x14, 0x05]);
         assert_eq!(ping.as_bytes(), &wire);
+        let vendor = VendorMad::from_mad(&ping).expect("vendor");
+        assert_eq!(vendor.oui(), OPENIB_OUI);
     }
 
     #[test]
