@@ -42,10 +42,8 @@ pub(crate) fn wait_readable<T>(
 
 /// Waits until the descriptor is readable, a signal arrives or the timeout expires.
 fn poll(fd: BorrowedFd<'_>, what: &str, timeout: Option<Duration>) -> Result<()> {
-    let timeout = timeout.map(|timeout| Timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
+    // A time limit beyond what the kernel can count is none.
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     match rustix::event::poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

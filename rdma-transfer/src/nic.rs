@@ -79,11 +79,9 @@ pub(crate) fn wait_readable(
     let mut fds: Vec<_> = fds
         .map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(&mut fds, Some(&timeout)) {
+    // A time limit beyond what the kernel can count is none.
+    let timeout = Timespec::try_from(timeout).ok();
+    match poll(&mut fds, timeout.as_ref()) {
         Ok(_) => Ok(fds.iter().take(urgent).any(|fd| !fd.revents().is_empty())),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(errno) => Err(from_rustix("poll", errno)),
