@@ -33,8 +33,8 @@ use crate::wr::{
 /// behind them in the queue.
 ///
 /// Requests of different streams complete in any order. Therefore every request has a completion,
-/// which retires that request alone, and [`signaled(false)`](crate::wr::SendRequest::signaled) has no
-/// effect. A completion does not name the stream: use the [tag](crate::wr::SendRequest::tag).
+/// which retires that request alone, and [`signaled(false)`](crate::wr::SendRequest::signaled) has
+/// no effect. A completion does not name the stream: use the [tag](crate::wr::SendRequest::tag).
 ///
 /// # Errors of streams
 /// A request that fails stops its stream. The other requests of the stream complete with

@@ -1,5 +1,5 @@
-//! Behaviour of rdmacm that neither the kernel nor the model requires: the order in
-//! which it destroys objects, the calls that exclude each other, and what it does on iWARP, with
+//! Behaviour of rdmacm that neither the kernel nor the model requires: the order in which it
+//! destroys objects, the calls that exclude each other, and what it does on iWARP, with
 //! datagrams, and after failed calls. Functions that replace those of libibverbs and librdmacm in
 //! this program see it.
 #![allow(unsafe_code, reason = "replaces functions of C libraries")]
@@ -34,7 +34,7 @@ use rdmacm::{
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The device, and a listener. The tests take turns, because they share the lists above.
+/// The device, and a listener. The tests take turns, because they share what [`calls`] records.
 struct Setup {
     context: Context,
     listener: Listener,
