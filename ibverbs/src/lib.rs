@@ -121,7 +121,8 @@
 //! memory of a request from the post until its completion was polled or its queue pair destroyed,
 //! and at no other time. Polling a completion makes the device's writes visible. The provider's
 //! code is a part of the device in this sense: libmlx5 and libhns write short messages to memory
-//! with the processor while they poll. Everything else is ordinary ownership: forgetting a value
+//! with the processor while they poll. So is the code that copies to and from a [`SharedRegion`]:
+//! the compiler cannot look into it. Everything else is ordinary ownership: forgetting a value
 //! leaks it and has no other effect.
 //!
 //! # Threads
@@ -267,7 +268,7 @@ pub use crate::mr::{
 pub use crate::numbers::{Psn, Qkey, Qpn};
 pub use crate::pd::ProtectionDomain;
 pub use crate::port::{Lid, LinkLayer, Mtu, Pkey, PortAttr, PortState};
-pub use crate::qp::{Batch, Endpoint, QpCaps, QpOptions, QpState, QueuePair, RcPath};
+pub use crate::qp::{Batch, DatagramAttr, Endpoint, QpCaps, QpOptions, QpState, QueuePair, RcPath};
 pub use crate::raw::AsRaw;
 pub use crate::srq::{SharedReceiveQueue, SrqOptions};
 pub use crate::transport::{

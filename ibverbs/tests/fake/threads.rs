@@ -113,6 +113,10 @@ fn a_pool_gives_buffers_to_many_threads() {
 }
 
 #[test]
+#[cfg_attr(
+    miri,
+    ignore = "copies of a shared region are outside the memory model"
+)]
 fn threads_access_a_shared_region_concurrently() {
     let pair = Pair::new(PROFILES[0]);
     let region = pair
