@@ -1,6 +1,8 @@
 //! An established connection without its queue pair.
 
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind, Result, event::EventType};
@@ -9,6 +11,8 @@ use crate::event::{CmEvent, CmEventType, Event, EventChannel, IdKey};
 use crate::id::path::path_accessors;
 use crate::id::{Id, Path};
 use crate::params::Ece;
+#[cfg(feature = "tokio")]
+use crate::wait::Readable;
 
 const VERB: &str = "rdma_get_cm_event";
 
@@ -38,6 +42,9 @@ pub struct ConnectedId {
     path: Path,
     private_data: Vec<u8>,
     is_disconnected: bool,
+    /// Registration of the channel with the runtime of the first call that awaits an event.
+    #[cfg(feature = "tokio")]
+    readable: Option<Readable>,
 }
 
 path_accessors!(
@@ -53,6 +60,8 @@ impl ConnectedId {
             path,
             private_data,
             is_disconnected: false,
+            #[cfg(feature = "tokio")]
+            readable: None,
         }
     }
 
@@ -89,6 +98,10 @@ impl ConnectedId {
     /// Fails if the device was removed. The connection then stays on its channel.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&mut self, to: &EventChannel) -> Result<()> {
+        #[cfg(feature = "tokio")]
+        {
+            self.readable = None;
+        }
         self.id.migrate(to)
     }
 
@@ -156,8 +169,35 @@ impl ConnectedId {
     #[doc(alias = "rdma_get_cm_event")]
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
-        let readable = self.id.channel().register_with_tokio()?;
-        readable.retry(|| self.try_event()).await
+        std::future::poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    /// Polls for an event, for types that are polled. Wakes the task of the last call when there
+    /// may be one. The first call binds the connection to the current runtime.
+    ///
+    /// # Errors
+    /// Same as [`event`](Self::event).
+    #[doc(alias = "rdma_get_cm_event")]
+    #[cfg(feature = "tokio")]
+    pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent>> {
+        loop {
+            if let Some(event) = self.try_event()? {
+                return Poll::Ready(Ok(event));
+            }
+            if !self.poll_readable(cx)? {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Returns `true` if there may be an event. Otherwise the task will be woken.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Result<bool> {
+        let readable = match &mut self.readable {
+            Some(readable) => readable,
+            none => none.insert(self.id.channel().register_with_tokio()?),
+        };
+        readable.poll_clear(cx)
     }
 
     /// Ends the connection.

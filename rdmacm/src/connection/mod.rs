@@ -5,6 +5,8 @@ pub(crate) mod device_check;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ibverbs::{QueuePair, Rc, Reclaimed, Result, device::TransportType, event::EventType};
@@ -221,8 +223,42 @@ impl Connection {
     #[doc(alias = "rdma_get_cm_event")]
     #[cfg(feature = "tokio")]
     pub async fn event(&mut self) -> Result<CmEvent> {
-        let readable = self.id.channel().register_with_tokio()?;
-        readable.retry(|| self.try_event()).await
+        std::future::poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    /// Polls for an event, for types that are polled. Wakes the task of the last call when there
+    /// may be one. The first call binds the connection to the current runtime.
+    ///
+    /// # Errors
+    /// Same as [`ConnectedId::event`].
+    ///
+    /// # Example
+    /// ```no_run
+    /// use rdmacm::Connection;
+    /// use std::pin::Pin;
+    /// use std::task::{Context, Poll};
+    /// struct Disconnected(Connection);
+    /// impl Future for Disconnected {
+    ///     type Output = ibverbs::Result<()>;
+    ///     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    ///         while !self.0.is_disconnected() {
+    ///             std::task::ready!(self.0.poll_event(cx))?;
+    ///         }
+    ///         Poll::Ready(Ok(()))
+    ///     }
+    /// }
+    /// ```
+    #[doc(alias = "rdma_get_cm_event")]
+    #[cfg(feature = "tokio")]
+    pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent>> {
+        loop {
+            if let Some(event) = self.try_event()? {
+                return Poll::Ready(Ok(event));
+            }
+            if !self.id.poll_readable(cx)? {
+                return Poll::Pending;
+            }
+        }
     }
 
     /// Ends the connection. Requests not yet acknowledged by the peer are lost: wait for their
