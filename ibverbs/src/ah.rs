@@ -177,16 +177,14 @@ impl GlobalRoute {
 /// An address handle: a destination for datagrams from queue pairs of its protection domain. Clones
 /// refer to the same handle.
 ///
-/// To send to it, let a UD queue pair [hold](crate::QueuePair::hold_address) it.
+/// To send to it, let a UD queue pair [hold](crate::QueuePair::hold_address) it. If only one queue
+/// pair sends to it, [`destination`](crate::QueuePair::destination) is shorter.
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{
-///     AhAttr, Qkey, Qpn, QueuePair, Ud,
-///     wr::{self, Destination},
-/// };
+/// use ibverbs::{AhAttr, Qkey, Qpn, QueuePair, Ud, wr, wr::Destination};
 /// # fn f(qp: &mut QueuePair<Ud>, attr: AhAttr, qpn: Qpn) -> ibverbs::Result<()> {
-/// let address = qp.pd().create_ah(&attr)?;
+/// let address = qp.pd().create_ah(&attr)?; // shared by several queue pairs
 /// let destination = Destination {
 ///     address: qp.hold_address(&address)?,
 ///     qpn,

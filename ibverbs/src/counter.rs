@@ -111,13 +111,13 @@ pub struct CounterCaps {
 /// # Example
 /// ```no_run
 /// use ibverbs::counter::{CounterKind, CounterOps};
-/// # use ibverbs::{CqOptions, Psn, Qkey, QpOptions, efa::Srd};
+/// # use ibverbs::{CqOptions, DatagramAttr, Qkey, QpOptions, efa::Srd};
 /// # let context = ibverbs::Device::by_name("rdmap0s31")?.open()?;
 /// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
 /// let received = context.create_counter(CounterKind::REQUESTS)?;
 /// let mut qp = pd.create_qp::<Srd>(&cq, &cq, QpOptions::default())?;
 /// qp.attach_counter(&received, CounterOps::RECV)?;
-/// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?;
+/// qp.start(&DatagramAttr::new(1, Qkey(0x1111_1111)))?;
 /// // later, on any thread
 /// println!("{} messages, {} failures", received.successes()?, received.failures()?);
 /// # Ok::<(), ibverbs::Error>(())

@@ -77,9 +77,9 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
         ("ibv_open_device", libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
             "load ib_uverbs, and check the access rights of /dev/infiniband/uverbs*"
         }
-        ("ibv_create_qp", 0) => {
-            "the siw driver fails this way after some sequences of objects: destroy the newest \
-             queue pair and create a larger one, or try another depth"
+        ("ibv_create_cq" | "ibv_create_qp" | "ibv_create_srq", 0) => {
+            "siw fails this way after some 144 objects, depending on their sizes: open the device \
+             again and create further objects there, or share completion queues"
         }
         ("ibv_create_qp" | "ibv_create_flow", libc::EPERM | libc::EACCES) => {
             "raw packets and flow rules require the capability CAP_NET_RAW"

@@ -33,10 +33,10 @@ impl Qpn {
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{Psn, Qkey, QueuePair, Ud};
+/// use ibverbs::{DatagramAttr, Qkey, QueuePair, Ud};
 /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
 /// let qkey = Qkey(0x1111_1111);
-/// qp.start(1, 0, qkey, Psn(0))?;
+/// qp.start(&DatagramAttr::new(1, qkey))?;
 /// # Ok(()) }
 /// ```
 #[doc(alias = "ibv_modify_qp")]

@@ -343,9 +343,9 @@ impl ConnectedDuplexTransport for Uc {}
 /// ```no_run
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
-/// use ibverbs::{Psn, Qkey, QpOptions, Ud};
+/// use ibverbs::{DatagramAttr, Qkey, QpOptions, Ud};
 /// let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
-/// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?; // each request names its destination
+/// qp.start(&DatagramAttr::new(1, Qkey(0x1111_1111)))?; // each request names its destination
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///

@@ -15,7 +15,7 @@ use std::cell::Cell;
 use fake_provider::Profile;
 use fixture::{IN_ORDER, Pair, connect, small};
 use ibverbs::{
-    AccessFlags, AhAttr, BufList, CqOptions, Error, Psn, Qkey, Rc, SrqOptions, Ud,
+    AccessFlags, AhAttr, BufList, CqOptions, DatagramAttr, Error, Qkey, Rc, SrqOptions, Ud,
     cq_ex::CqFields,
     wr::{self, Destination},
 };
@@ -403,7 +403,7 @@ fn datagrams_allocate_nothing() {
         let mut qp = pd
             .create_qp::<Ud>(&cq, &cq, fixture::small())
             .expect("queue pair");
-        qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+        qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
         let own = context.gids(1).expect("GID table")[0];
         let handle = pd
             .create_ah(&AhAttr::for_gid(1, own.index, own.gid))

@@ -49,7 +49,8 @@ pub struct MessengerOptions<'a> {
     /// Parameters of the connection handshake. Default: [`ConnectParams::new`].
     pub params: ConnectParams<'a>,
     /// Protection domain for the messenger's buffers, which selects the open device too. Without
-    /// one, the messenger opens the device. Default: `None`.
+    /// one, the messenger opens the device. On Soft-iWARP some 50 messengers can share one
+    /// domain, and a group more. Default: `None`.
     pub pd: Option<&'a ProtectionDomain>,
     /// Group that supplies all objects of the messenger except its queue pair. The group's
     /// `max_len`, `buffer_len`, `depth` and protection domain are used. Default: `None`.

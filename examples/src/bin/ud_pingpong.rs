@@ -19,9 +19,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ibverbs::wr::Destination;
 use ibverbs::{
-    AhAttr, CqOptions, Device, Direction, Endpoint, GRH_LEN, GidQuery, Psn, Qkey, QpOptions, Ud, wr,
+    AhAttr, CqOptions, DatagramAttr, Device, Direction, Endpoint, GRH_LEN, GidQuery, Psn, Qkey,
+    QpOptions, Ud, wr,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -59,7 +59,7 @@ fn run() -> Result<()> {
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
     // Differs from run to run, so that late packets of an earlier run are not accepted.
     let psn = Psn(std::process::id() & 0x00ff_ffff);
-    qp.start(IB_PORT, 0, QKEY, psn)?;
+    qp.start(&DatagramAttr::new(IB_PORT, QKEY).psn(psn))?;
 
     // The device writes a global route header (GRH) in front of each received datagram.
     let receives = pd.pool(RECEIVES, GRH_LEN + SIZE)?;
@@ -78,12 +78,8 @@ fn run() -> Result<()> {
     let theirs = exchange(&ours, server)?;
     println!("remote {theirs}");
     // One queue pair sends to any number of peers. Each datagram names its destination.
-    let handle = pd.create_ah(&AhAttr::for_gid(IB_PORT, gid.index, theirs.gid).dlid(theirs.lid))?;
-    let peer = Destination {
-        address: qp.hold_address(&handle)?,
-        qpn: theirs.qpn,
-        qkey: QKEY,
-    };
+    let address = AhAttr::for_gid(IB_PORT, gid.index, theirs.gid).dlid(theirs.lid);
+    let peer = qp.destination(&address, theirs.qpn, QKEY)?;
 
     let start = Instant::now();
     let (mut posted, mut sent, mut received) = (0, 0, 0);

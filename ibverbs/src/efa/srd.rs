@@ -29,18 +29,16 @@ use crate::wr::{
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::{AhAttr, CqOptions, Endpoint, Psn, Qkey, QpOptions, RemoteMemory, efa::Srd};
-/// use ibverbs::wr::{self, Destination};
+/// use ibverbs::{AhAttr, CqOptions, DatagramAttr, Endpoint, Qkey, QpOptions, RemoteMemory};
+/// use ibverbs::{efa::Srd, wr};
 /// # fn f(peer: Endpoint, remote: RemoteMemory) -> ibverbs::Result<()> {
 /// const QKEY: Qkey = Qkey(0x1111_1111);
 /// let context = ibverbs::Device::by_name("rdmap0s31")?.open()?;
 /// let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
 /// let mut qp = pd.create_qp::<Srd>(&cq, &cq, QpOptions::default())?;
-/// qp.start(1, 0, QKEY, Psn(0))?;
+/// qp.start(&DatagramAttr::new(1, QKEY))?;
 ///
-/// let address = pd.create_ah(&AhAttr::for_gid(1, 0, peer.gid))?;
-/// let address = qp.hold_address(&address)?;
-/// let there = Destination { address, qpn: peer.qpn, qkey: QKEY };
+/// let there = qp.destination(&AhAttr::for_gid(1, 0, peer.gid), peer.qpn, QKEY)?;
 /// qp.post_send(wr::send(wr::Inline(b"hello")).to(there))?;
 /// qp.post_send(wr::read(pd.buf(4096)?, remote).to(there))?;
 /// # Ok(()) }

@@ -9,18 +9,66 @@ use rdma_sys::{
 
 use super::pair::QueuePair;
 use super::state::QpState;
-use crate::ah::AddressHandle;
+use crate::ah::{AddressHandle, AhAttr};
 use crate::convert::zero_or_errno;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gid::{self, Gid};
-use crate::numbers::{Psn, Qkey};
+use crate::numbers::{Psn, Qkey, Qpn};
 use crate::port::Lid;
 use crate::transport::{DatagramTransport, DuplexTransport, SendTransport, Ud};
-use crate::wr::{HeldAddress, OWN_DOMAIN};
+use crate::wr::{Destination, HeldAddress, OWN_DOMAIN};
+
+/// Attributes with which a datagram queue pair is started.
+///
+/// # Example
+/// ```
+/// use ibverbs::{DatagramAttr, Qkey};
+/// let attr = DatagramAttr::new(1, Qkey(0x1111_1111)).pkey_index(2);
+/// assert_eq!(attr.port_num, 1);
+/// ```
+#[doc(alias = "ibv_modify_qp")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DatagramAttr {
+    /// Local port, from 1.
+    pub port_num: u8,
+    /// Queue key: the queue pair receives datagrams that carry it.
+    pub qkey: Qkey,
+    /// Index of the partition key. Default: `0`.
+    pub pkey_index: u16,
+    /// Packet sequence number of the first datagram. Receivers ignore it. Default: `Psn(0)`.
+    pub psn: Psn,
+}
+
+impl DatagramAttr {
+    /// Returns attributes with the defaults.
+    pub const fn new(port_num: u8, qkey: Qkey) -> Self {
+        Self {
+            port_num,
+            qkey,
+            pkey_index: 0,
+            psn: Psn(0),
+        }
+    }
+
+    /// Sets the index of the partition key.
+    #[must_use]
+    pub const fn pkey_index(mut self, index: u16) -> Self {
+        self.pkey_index = index;
+        self
+    }
+
+    /// Sets the packet sequence number of the first datagram.
+    #[must_use]
+    pub const fn psn(mut self, psn: Psn) -> Self {
+        self.psn = psn;
+        self
+    }
+}
 
 impl<T: DatagramTransport + DuplexTransport> QueuePair<T> {
     /// Moves the queue pair from RESET through INIT and RTR to RTS. It can then send, and receive
-    /// from every peer that uses `qkey`.
+    /// from every peer that uses its queue key.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if the queue pair is in another state or the port does not
@@ -28,9 +76,9 @@ impl<T: DatagramTransport + DuplexTransport> QueuePair<T> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{Psn, Qkey, QueuePair, Ud, wr};
+    /// use ibverbs::{DatagramAttr, Qkey, QueuePair, Ud, wr};
     /// # fn f(qp: &mut QueuePair<Ud>) -> ibverbs::Result<()> {
-    /// qp.start(1, 0, Qkey(0x1111_1111), Psn(0))?;
+    /// qp.start(&DatagramAttr::new(1, Qkey(0x1111_1111)))?;
     /// let buf = qp.pd().buf(ibverbs::GRH_LEN + 2048)?; // the first 40 bytes are for the global route header
     /// qp.post_recv(wr::recv(buf))?;
     /// # Ok(()) }
@@ -39,31 +87,44 @@ impl<T: DatagramTransport + DuplexTransport> QueuePair<T> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA table 91
     #[doc(alias = "ibv_modify_qp")]
-    pub fn start(&mut self, port_num: u8, pkey_index: u16, qkey: Qkey, psn: Psn) -> Result<()> {
-        let mut init = ibv_qp_attr {
+    pub fn start(&mut self, attr: &DatagramAttr) -> Result<()> {
+        let mut raw = ibv_qp_attr {
             qp_state: QpState::INIT.0,
-            pkey_index,
-            port_num,
-            qkey: qkey.0,
+            pkey_index: attr.pkey_index,
+            port_num: attr.port_num,
+            qkey: attr.qkey.0,
+            sq_psn: attr.psn.0,
             ..Default::default()
         };
-        self.handle().modify_raw(
-            "INIT",
-            &mut init,
-            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY,
-        )?;
-        let mut rtr = ibv_qp_attr {
-            qp_state: QpState::RTR.0,
-            ..Default::default()
-        };
-        self.handle().modify_raw("RTR", &mut rtr, IBV_QP_STATE)?;
-        let mut rts = ibv_qp_attr {
-            qp_state: QpState::RTS.0,
-            sq_psn: psn.0,
-            ..Default::default()
-        };
+        let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+        self.handle().modify_raw("INIT", &mut raw, init)?;
+        raw.qp_state = QpState::RTR.0;
+        self.handle().modify_raw("RTR", &mut raw, IBV_QP_STATE)?;
+        raw.qp_state = QpState::RTS.0;
         self.handle()
-            .modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
+            .modify_raw("RTS", &mut raw, IBV_QP_STATE | IBV_QP_SQ_PSN)
+    }
+
+    /// Returns the destination of datagrams to a queue pair at an address. It creates an address
+    /// handle, which this queue pair [holds](Self::hold_address).
+    ///
+    /// # Errors
+    /// Those of [`ProtectionDomain::create_ah`](crate::ProtectionDomain::create_ah).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{AhAttr, Endpoint, GidEntry, Qkey, QueuePair, Ud, wr};
+    /// # fn f(qp: &mut QueuePair<Ud>, own: GidEntry, peer: Endpoint) -> ibverbs::Result<()> {
+    /// let address = AhAttr::for_gid(1, own.index, peer.gid);
+    /// let destination = qp.destination(&address, peer.qpn, Qkey(0x1111_1111))?;
+    /// qp.post_send(wr::send(wr::Inline(b"hello")).to(destination))?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "ibv_create_ah")]
+    pub fn destination(&mut self, address: &AhAttr, qpn: Qpn, qkey: Qkey) -> Result<Destination> {
+        let handle = self.pd().create_ah(address)?;
+        let address = self.hold_address(&handle)?;
+        Ok(Destination { address, qpn, qkey })
     }
 }
 

@@ -33,6 +33,7 @@ pub use self::attr::{Endpoint, RcPath};
 pub use self::batch::Batch;
 pub(crate) use self::builder::Parts;
 pub use self::change::QpChange;
+pub use self::datagram::DatagramAttr;
 pub use self::drain::DRAIN_TAG;
 pub use self::ece::Ece;
 pub(crate) use self::handle::QpHandle;

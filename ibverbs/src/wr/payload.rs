@@ -153,7 +153,7 @@ pub(crate) mod private {
         /// The payload that the error of a rejected request returns: the payload itself, or
         /// [`Infallible`](std::convert::Infallible) if it borrows memory, so that the error borrows
         /// none and the `?` operator can convert it into any error type.
-        type Returned: 'static;
+        type Returned: Send + Sync + 'static;
 
         /// Returns the payload of a rejected request, unless it borrows memory.
         fn into_returned(self) -> Option<Self::Returned>;

@@ -1,8 +1,8 @@
 //! Completion counters of EFA (rdma-core 65).
 
 use ibverbs::{
-    AccessFlags, AhAttr, CompletionQueue, Context, CqOptions, ErrorKind, ProtectionDomain, Psn,
-    Qkey, QpOptions, QpState, QueuePair, WcStatus,
+    AccessFlags, AhAttr, CompletionQueue, Context, CqOptions, DatagramAttr, ErrorKind,
+    ProtectionDomain, Psn, Qkey, QpOptions, QpState, QueuePair, WcStatus,
     counter::{CompletionCounter, CounterKind, CounterOps},
     efa::{EfaCaps, Srd},
     qp::QpChange,
@@ -45,18 +45,16 @@ impl Node {
     }
 
     fn start(&mut self) {
-        self.qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+        self.qp
+            .start(&DatagramAttr::new(1, QKEY))
+            .expect("RTS state");
     }
 
     fn to(&mut self, other: &Self) -> Destination {
         let own = self.pd.context().gids(1).expect("GID table")[0];
-        let address = self.pd.create_ah(&AhAttr::for_gid(1, own.index, own.gid));
-        let address = address.expect("address handle");
-        Destination {
-            address: self.qp.hold_address(&address).expect("hold"),
-            qpn: other.qp.qp_num(),
-            qkey: QKEY,
-        }
+        let address = AhAttr::for_gid(1, own.index, own.gid);
+        let destination = self.qp.destination(&address, other.qp.qp_num(), QKEY);
+        destination.expect("address handle")
     }
 
     fn retire(&mut self, count: usize) -> Vec<WcStatus> {

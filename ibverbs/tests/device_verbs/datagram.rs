@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AddressHandle, AhAttr, CompletionQueue, Context, CqOptions, Direction, ErrorKind, GRH_LEN, Gid,
-    Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, Qpn, QueuePair, Ud, UdSource,
+    AddressHandle, AhAttr, CompletionQueue, Context, CqOptions, DatagramAttr, Direction, ErrorKind,
+    GRH_LEN, Gid, Lid, PostError, ProtectionDomain, Qkey, QpOptions, QpState, Qpn, QueuePair, Ud,
+    UdSource,
     wr::{self, Destination},
 };
 
@@ -29,7 +30,7 @@ fn datagram(context: &Context, options: QpOptions) -> Datagram {
         .create_cq(CqOptions::new())
         .expect("completion queue");
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair");
-    qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+    qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
     Datagram { pd, cq, qp }
 }
 
@@ -249,7 +250,7 @@ fn polls_continue_after_a_queue_pair_was_destroyed() {
             let mut b =
                 a.pd.create_qp::<Ud>(&a.cq, &a.cq, options.max_inline_data(32))
                     .expect("queue pair");
-            b.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+            b.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
             let address = a.address_handle(&context, None);
             let there = Destination {
                 address: a.qp.hold_address(&address).expect("hold"),

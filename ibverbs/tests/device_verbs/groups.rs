@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AhAttr, ConnectedDuplexTransport, Context, CqOptions, Direction, ErrorKind, GRH_LEN,
-    ProtectionDomain, Psn, Qkey, QpOptions, QueuePair, Rc, Retired, Uc, Ud, WcStatus,
+    AhAttr, ConnectedDuplexTransport, Context, CqOptions, DatagramAttr, Direction, ErrorKind,
+    GRH_LEN, ProtectionDomain, Qkey, QpOptions, QueuePair, Rc, Retired, Uc, Ud, WcStatus,
     group::{GroupCompletionQueue, Grouped, ThreadGroup},
     wr::{self, Destination},
 };
@@ -139,7 +139,7 @@ fn datagrams(context: &Context, pd: &ProtectionDomain, group: &ThreadGroup) {
     let mut cq = group.create_cq(CqOptions::default()).expect("queue");
     let options = QpOptions::new().max_inline_data(8);
     let mut qp = group.create_qp::<Ud>(&cq, &cq, options).expect("UD");
-    qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+    qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
     let own = path(context).sgid_index.expect("a GID");
     let gid = context.gid(1, own).expect("GID").gid;
     let address = pd.create_ah(&AhAttr::for_gid(1, own, gid));

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use ibverbs::{
-    AhAttr, Context, CqOptions, DatagramTransport, Direction, DuplexTransport, Gid,
-    ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud,
+    AhAttr, Context, CqOptions, DatagramAttr, DatagramTransport, Direction, DuplexTransport, Gid,
+    ProtectionDomain, Qkey, QpOptions, Qpn, QueuePair, Ud,
     cq_ex::CompletionQueueEx,
     efa::{EfaCaps, SourceGid, Srd},
     wr::{self, Destination},
@@ -96,7 +96,7 @@ fn an_unknown_sender_is_answered_by_its_gid() {
         assert!(caps.contains(EfaCaps::CQ_WITH_SGID));
         answer_an_unknown_sender::<Srd>(
             &context,
-            |qp| qp.start(1, 0, QKEY, Psn(0)).expect("RTS state"),
+            |qp| qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state"),
             |qp, to| {
                 let request = wr::send(wr::Inline(b"who am I?")).to(to);
                 qp.post_send(request).expect("send");
@@ -104,7 +104,7 @@ fn an_unknown_sender_is_answered_by_its_gid() {
         );
         answer_an_unknown_sender::<Ud>(
             &context,
-            |qp| qp.start(1, 0, QKEY, Psn(0)).expect("RTS state"),
+            |qp| qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state"),
             |qp, to| {
                 let request = wr::send(wr::Inline(b"who am I?")).to(to);
                 qp.post_send(request).expect("send");
@@ -123,7 +123,8 @@ fn completions_of_a_destroyed_queue_pair_do_no_harm() {
     for context in devices_with(&[verb::SRD]) {
         let own = context.gids(1).expect("GID table")[0].gid;
         let mut a = Receiver::<Srd>::new(&context);
-        let start = |qp: &mut QueuePair<Srd>| qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+        let start =
+            |qp: &mut QueuePair<Srd>| qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
         start(&mut a.qp);
         let mut peer = Receiver::<Srd>::new(&context);
         start(&mut peer.qp);

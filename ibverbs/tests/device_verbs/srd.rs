@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use ibverbs::{
-    AccessFlags, AhAttr, Buf, CompletionQueue, Context, CqOptions, Direction, Error, ErrorKind,
-    PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, QueuePair, SharedRegion, WcStatus,
+    AccessFlags, AhAttr, Buf, CompletionQueue, Context, CqOptions, DatagramAttr, Direction, Error,
+    ErrorKind, PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, QueuePair, SharedRegion,
+    WcStatus,
     efa::{EfaCaps, Srd},
     qp::QpChange,
     wr::{self, Destination},
@@ -31,7 +32,7 @@ fn node(context: &Context) -> Node {
         .max_recv_wr(DEPTH)
         .max_inline_data(32);
     let mut qp = pd.create_qp::<Srd>(&cq, &cq, options).expect("queue pair");
-    qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+    qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
     Node { pd, cq, qp }
 }
 
@@ -40,12 +41,8 @@ impl Node {
     fn to(&mut self, other: &Node) -> Destination {
         let own = self.pd.context().gids(1).expect("GID table")[0];
         let address = AhAttr::for_gid(1, own.index, own.gid);
-        let address = self.pd.create_ah(&address).expect("address handle");
-        Destination {
-            address: self.qp.hold_address(&address).expect("hold"),
-            qpn: other.qp.qp_num(),
-            qkey: QKEY,
-        }
+        let destination = self.qp.destination(&address, other.qp.qp_num(), QKEY);
+        destination.expect("address handle")
     }
 
     /// Retires the completions that are there, and passes each with its source queue pair.
@@ -485,7 +482,9 @@ fn states_and_attributes_are_those_of_the_driver() {
         let Node { pd, cq, mut qp } = node(&context);
         assert_eq!(qp.query().expect("attributes").state, QpState::RTS);
         assert!(format!("{qp:?}").contains("SRD"), "{qp:?}");
-        let error = qp.start(1, 0, QKEY, Psn(0)).expect_err("already started");
+        let error = qp
+            .start(&DatagramAttr::new(1, QKEY))
+            .expect_err("already started");
         assert!(error.to_string().contains("SRD queue pair"), "{error}");
 
         let mut other = lab::qp::<Srd>(&pd, &cq);
@@ -546,10 +545,10 @@ fn a_number_with_old_completions_is_not_used_again() {
             for _ in 0..3000 {
                 let mut qp = new(&cq);
                 assert_ne!(qp.qp_num(), number);
-                qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+                qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
             }
             let mut last = new(&cq);
-            last.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+            last.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
             let buf = pd.buf(64).expect("buffer");
             last.post_recv(wr::recv(buf).tag(77)).expect("receive");
             assert_eq!(cq.poll().expect("poll").len(), 0, "an old completion");

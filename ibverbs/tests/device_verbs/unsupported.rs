@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, AhAttr, Context, CqOptions, DeviceRegion, Error, ErrorKind, Gid, Lid,
-    MemoryOptions, Mtu, Psn, Qkey, QpOptions, QpState, QueuePair, RawPacket, Rc, RcPath,
+    AccessFlags, AhAttr, Context, CqOptions, DatagramAttr, DeviceRegion, Error, ErrorKind, Gid,
+    Lid, MemoryOptions, Mtu, Psn, Qkey, QpOptions, QpState, QueuePair, RawPacket, Rc, RcPath,
     SrqOptions, Uc, Ud,
     cq_ex::CqFields,
     flow::{FlowRule, FlowSpec},
@@ -156,7 +156,7 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         (
             "`ibv_attach_mcast`",
             pd.create_qp::<Ud>(&cq, &cq, pair).and_then(|mut qp| {
-                qp.start(1, 0, Qkey(1), Psn(0))?;
+                qp.start(&DatagramAttr::new(1, Qkey(1)))?;
                 qp.attach_mcast(group, Lid(0))
             }),
         ),

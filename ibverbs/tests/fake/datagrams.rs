@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::fixture::{PROFILES, in_order, open, small};
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{
-    AddressHandle, AhAttr, CompletionQueue, CqOptions, Direction, Error, ErrorKind, GRH_LEN, Gid,
-    Lid, PostError, ProtectionDomain, Psn, Qkey, Qpn, QueuePair, Retired, Ud, UdSource,
+    AddressHandle, AhAttr, CompletionQueue, CqOptions, DatagramAttr, Direction, Error, ErrorKind,
+    GRH_LEN, Gid, Lid, PostError, ProtectionDomain, Qkey, Qpn, QueuePair, Retired, Ud, UdSource,
     wr::{self, Destination},
 };
 
@@ -31,7 +31,7 @@ impl Setup {
             .expect("completion queue");
         let create = || {
             let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("queue pair");
-            qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+            qp.start(&DatagramAttr::new(1, QKEY)).expect("RTS state");
             qp
         };
         let (a, b) = (create(), create());
@@ -51,12 +51,8 @@ impl Setup {
     fn reaches_b(&mut self, group: Gid) -> bool {
         let own = self.pd.context().gids(1).expect("GID table")[0];
         let attr = AhAttr::for_gid(1, own.index, group);
-        let handle = self.pd.create_ah(&attr).expect("address handle");
-        let to = Destination {
-            address: self.a.hold_address(&handle).expect("hold"),
-            qpn: Qpn::MULTICAST,
-            qkey: QKEY,
-        };
+        let to = self.a.destination(&attr, Qpn::MULTICAST, QKEY);
+        let to = to.expect("address handle");
         let buf = self.pd.buf(64).expect("buffer");
         self.b.post_recv(wr::recv(buf)).expect("receive");
         let send = wr::send(wr::Inline(b"all")).to(to);

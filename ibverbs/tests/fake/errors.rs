@@ -301,7 +301,8 @@ fn null_with_errno_0_is_an_error_with_a_remedy() {
     );
     let text = error.to_string();
     assert!(
-        text.contains("failed without a reason (errno 0)") && text.contains("create a larger one"),
+        text.contains("failed without a reason (errno 0)")
+            && text.contains("open the device again"),
         "{text}"
     );
     pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::fixture::{connect, open, path, small};
 use fake_provider::{Fake, Profile};
 use ibverbs::{
-    AhAttr, Completion, CqOptions, Direction, ErrorKind, Psn, Qkey, Rc, Ud, WcOpcode, WcStatus,
+    AhAttr, Completion, CqOptions, DatagramAttr, Direction, ErrorKind, Qkey, Rc, Ud, WcOpcode,
+    WcStatus,
     cq_ex::CqFields,
     group::ThreadGroup,
     wr::{self, Destination},
@@ -175,7 +176,7 @@ fn a_datagram_with_fields_has_its_source() {
         .create_cq_ex(CqOptions::default(), CqFields::new().timestamp())
         .expect("completion queue");
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("qp");
-    qp.start(1, 0, Qkey(1), Psn(0)).expect("RTS state");
+    qp.start(&DatagramAttr::new(1, Qkey(1))).expect("RTS state");
     let own = context.gids(1).expect("GID table")[0];
     let handle = pd
         .create_ah(&AhAttr::for_gid(1, own.index, own.gid))

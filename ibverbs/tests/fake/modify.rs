@@ -3,8 +3,8 @@
 use crate::fixture::{IN_ORDER, PROFILES, Pair, buf_bytes, open, path, small};
 use fake_provider::{Fake, Profile, Provider, Transport, Verb};
 use ibverbs::{
-    AccessFlags, AhAttr, CqOptions, Endpoint, Error, ErrorKind, GidIndex, Lid, Mtu, PostError, Psn,
-    Qkey, QpState, Rc, Ud,
+    AccessFlags, AhAttr, CqOptions, DatagramAttr, Endpoint, Error, ErrorKind, GidIndex, Lid, Mtu,
+    PostError, Psn, Qkey, QpState, Rc, Ud,
     qp::{AlternatePath, Ece, MigState, QpChange},
     wr,
 };
@@ -275,7 +275,8 @@ fn each_attribute_of_a_path_reaches_the_device() {
     assert_eq!(grh.expect("a route").dgid, own.gid);
 
     let mut datagrams = pd.create_qp::<Ud>(&cq, &cq, small()).expect("qp");
-    datagrams.start(1, 23, Qkey(24), Psn(25)).expect("RTS");
+    let attr = DatagramAttr::new(1, Qkey(24)).pkey_index(23).psn(Psn(25));
+    datagrams.start(&attr).expect("RTS");
     let attr = datagrams.query().expect("query");
     assert_eq!((attr.port_num, attr.pkey_index), (1, 23));
     assert_eq!((attr.qkey, attr.sq_psn), (Qkey(24), Psn(25)));
@@ -304,7 +305,9 @@ fn a_query_needs_only_the_attributes_of_efa() {
     assert_eq!((attr.sq_psn, attr.rnr_retry), (Psn(21), 1));
     assert_eq!(attr.max_send_wr, qp.caps().max_send_wr);
     let mut datagrams = pd.create_qp::<Ud>(&cq, &cq, small()).expect("qp");
-    datagrams.start(1, 0, Qkey(24), Psn(0)).expect("RTS");
+    datagrams
+        .start(&DatagramAttr::new(1, Qkey(24)))
+        .expect("RTS");
     assert_eq!(datagrams.query().expect("query").qkey, Qkey(24));
     // Another failure is no reason for a second query.
     fake.fail_next(Verb::QueryQp, libc::EIO);

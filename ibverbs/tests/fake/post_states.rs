@@ -6,8 +6,8 @@ use std::io;
 use crate::fixture::{PROFILES, Pair, open, path, small};
 use fake_provider::{Fake, PostFault, Profile, Queue, Verb};
 use ibverbs::{
-    AhAttr, CqOptions, Errno, Error, ErrorKind, PostError, Psn, Qkey, QpState, QueuePair, Rc,
-    Rejected, Uc, Ud, qp::QpChange, wr,
+    AhAttr, CqOptions, DatagramAttr, Errno, Error, ErrorKind, PostError, Psn, Qkey, QpState,
+    QueuePair, Rc, Rejected, Uc, Ud, qp::QpChange, wr,
 };
 
 /// Asserts that the post was refused because of the state. Returns the message.
@@ -119,7 +119,7 @@ fn datagram_posts_before_start_name_state_and_remedy() {
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("queue pair");
     let text = refused(qp.post_recv(wr::recv(wr::Empty)), QpState::RESET);
     assert!(text.contains("with `start`"), "{text}");
-    qp.start(1, 0, Qkey(7), Psn(0)).expect("RTS state");
+    qp.start(&DatagramAttr::new(1, Qkey(7))).expect("RTS state");
     qp.post_recv(wr::recv(wr::Empty)).expect("started");
     drop((qp, cq, pd, context));
     fake.assert_clean();

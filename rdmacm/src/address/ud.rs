@@ -48,12 +48,7 @@ impl UdAddress {
     /// Same as [`create_ah`](ibverbs::ProtectionDomain::create_ah).
     #[doc(alias = "ibv_create_ah")]
     pub fn destination(&self, qp: &mut QueuePair<Ud>) -> Result<Destination> {
-        let handle = qp.pd().create_ah(&self.ah_attr)?;
-        Ok(Destination {
-            address: qp.hold_address(&handle)?,
-            qpn: self.qpn,
-            qkey: self.qkey,
-        })
+        qp.destination(&self.ah_attr, self.qpn, self.qkey)
     }
 }
 

@@ -8,7 +8,7 @@ mod service;
 #[cfg(feature = "tokio")]
 mod tokio;
 
-use ibverbs::{Psn, Qkey, QpState, QueuePair, Result, Ud};
+use ibverbs::{DatagramAttr, Qkey, QpState, QueuePair, Result, Ud};
 
 pub use self::querying::{Querying, Service};
 pub use self::route::DatagramRoute;
@@ -26,10 +26,6 @@ pub(crate) fn start_qp(
 ) -> Result<()> {
     path.check("rdma_init_qp_attr", qp)?;
     let (attr, _mask) = id.init_qp_attr(QpState::INIT.0, path)?;
-    qp.start(
-        attr.port_num,
-        attr.pkey_index,
-        qkey.unwrap_or(Qkey(attr.qkey)),
-        Psn(0),
-    )
+    let qkey = qkey.unwrap_or(Qkey(attr.qkey));
+    qp.start(&DatagramAttr::new(attr.port_num, qkey).pkey_index(attr.pkey_index))
 }

@@ -4,9 +4,9 @@ use base::error::{Error, Result};
 use base::system::random;
 use host::hardware::Hardware;
 use ibverbs::{
-    CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, ErrorKind, Gid, GidIndex, Mtu,
-    ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, SendTransport, Sink,
-    SrqOptions, Uc, Ud, caps::OdpGeneralCaps, efa::Srd,
+    CompletionChannel, CompletionQueue, CqOptions, DatagramAttr, DuplexTransport, ErrorKind, Gid,
+    GidIndex, Mtu, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath,
+    SendTransport, Sink, SrqOptions, Uc, Ud, caps::OdpGeneralCaps, efa::Srd,
 };
 
 use rdmacm::datagram::multicast::Membership;
@@ -336,7 +336,7 @@ impl RdmaEndpoint {
                 let mut qp: QueuePair<Ud> = self.create_qp(index)?;
                 match &self.group {
                     Some(group) => group.start_qp(&mut qp),
-                    None => qp.start(path.port_num, path.pkey_index, QKEY, psn),
+                    None => qp.start(&datagram_attr(&path).psn(psn)),
                 }?;
                 UnconnectedQp::Ud(qp)
             }
@@ -348,7 +348,7 @@ impl RdmaEndpoint {
             }
             Service::Srd => {
                 let mut qp: QueuePair<Srd> = self.create_qp(index)?;
-                qp.start(path.port_num, path.pkey_index, QKEY, psn)?;
+                qp.start(&datagram_attr(&path).psn(psn))?;
                 UnconnectedQp::Srd(qp)
             }
             Service::Dc => {
@@ -461,4 +461,8 @@ impl RdmaEndpoint {
 #[cold]
 fn too_many_qps() -> Error {
     Error::protocol("the test has fewer queue pairs than requested")
+}
+/// Returns the attributes of a datagram queue pair on a path.
+fn datagram_attr(path: &RcPath) -> DatagramAttr {
+    DatagramAttr::new(path.port_num, QKEY).pkey_index(path.pkey_index)
 }

@@ -7,8 +7,8 @@ use base::system::random;
 use ibverbs::cq_ex::{CompletionQueueEx, CqFields, Enabled};
 use ibverbs::wr::{self, Destination};
 use ibverbs::{
-    CompletionChannel, CompletionQueue, CqOptions, Direction, GRH_LEN, Pool, ProtectionDomain, Psn,
-    Qkey, QpOptions, QueuePair, Retired, Ud, UdSource,
+    CompletionChannel, CompletionQueue, CqOptions, DatagramAttr, Direction, GRH_LEN, Pool,
+    ProtectionDomain, Psn, Qkey, QpOptions, QueuePair, Retired, Ud, UdSource,
 };
 use measure::transport::device::OpenedDevice;
 
@@ -99,7 +99,7 @@ impl DatagramQp {
         };
         cq.arm()?;
         let psn = u32::try_from(random() & 0x00ff_ffff).unwrap_or(0);
-        qp.start(device.port_num, 0, qkey, Psn(psn))?;
+        qp.start(&DatagramAttr::new(device.port_num, qkey).psn(Psn(psn)))?;
         let mut this = Self {
             sends: pd.pool(sends as usize, PROBE_LEN)?,
             receives: pd.pool(receives as usize, GRH_LEN + PROBE_LEN)?,

@@ -1,6 +1,6 @@
 //! Queue pairs of UD and SRD, and what their requests and messages must do.
 
-use ibverbs::{Completion, GRH_LEN, Psn, Qkey, QpState, WcStatus, qp::QpChange};
+use ibverbs::{Completion, DatagramAttr, GRH_LEN, Psn, Qkey, QpState, WcStatus, qp::QpChange};
 use test_support::random::Random;
 
 use super::prepare::{Immediate, Prepared, Receiver};
@@ -404,6 +404,6 @@ fn start(qp: &mut AnyQp, qkey: Qkey, kind: DatagramKind) -> ibverbs::Result<()> 
             let rts = QpChange::to(QpState::RTS).sq_psn(Psn(0));
             qp.modify(&rts.rnr_retry(RETRY_FOREVER))
         }
-        _ => with_datagram!(qp, qp => qp.start(1, 0, qkey, Psn(0))),
+        _ => with_datagram!(qp, qp => qp.start(&DatagramAttr::new(1, qkey))),
     }
 }
