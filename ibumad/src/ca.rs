@@ -7,11 +7,10 @@ use std::fmt;
 
 use rdma_sys::{umad_ca, umad_port};
 use rdma_types::convert::clear_errno;
-use rdma_types::{Errno, Error, ErrorKind, Gid, Guid, Lid, Result};
+use rdma_types::{Errno, Error, ErrorKind, Gid, Guid, Lid, PhysState, PortState, Result};
 
 use crate::convert::not_negative;
 use crate::error::{call_failed, load_libibumad};
-use crate::mad::{PhysState, PortState};
 
 /// A channel adapter (InfiniBand or RoCE) and its attributes in sysfs. iWARP devices have no
 /// management datagrams.

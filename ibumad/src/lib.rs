@@ -51,13 +51,16 @@ mod port;
 mod sa;
 mod smi;
 
-pub use rdma_types::{Errno, Error, ErrorKind, Gid, Guid, Lid, Result, leaked_objects};
+pub use rdma_types::{
+    Errno, Error, ErrorKind, Gid, Guid, Lid, LinkWidth, PhysState, PortState, Result,
+    leaked_objects,
+};
 
 pub use crate::address::{Address, GlobalRoute};
 pub use crate::agent::{Agent, AgentOptions, Methods, RetryPolicy};
 pub use crate::buffer::Received;
 pub use crate::ca::{Ca, LinkLayer, PortAttr};
-pub use crate::mad::{Mad, PhysState, PortState};
+pub use crate::mad::Mad;
 pub use crate::port::Port;
 pub use crate::sa::Sa;
 pub use crate::smi::{Smi, Target};

@@ -1,11 +1,11 @@
 //! Queries to subnet administration.
 
-use rdma_types::{Error, ErrorKind, Gid, Guid, Lid, Result};
+use rdma_types::{Error, ErrorKind, Gid, Guid, Lid, PortState, Result};
 
 use crate::address::Address;
 use crate::agent::{Agent, AgentOptions, RetryPolicy};
 use crate::ca::PortAttr;
-use crate::mad::{MgmtClass, PathRecord, PortState, SaMad, SmInfo, SmState};
+use crate::mad::{MgmtClass, PathRecord, SaMad, SmInfo, SmState};
 use crate::port::Port;
 
 const CALL: &str = "subnet administration";

@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ibumad::mad::{DirectedRoute, LinkWidth, SmState};
+use ibumad::mad::{DirectedRoute, SmState};
 use ibumad::{
-    AgentOptions, Ca, ErrorKind, Gid, Lid, PhysState, Port, PortState, RetryPolicy, Target,
-    leaked_objects,
+    AgentOptions, Ca, ErrorKind, Gid, Lid, LinkWidth, PhysState, Port, PortState, RetryPolicy,
+    Target, leaked_objects,
 };
 use test_support::fabric::{Fabric, field, is_inside};
 use test_support::process;

@@ -195,19 +195,19 @@ impl GlobalRoute {
 /// ```
 #[doc(alias = "ibv_create_ah")]
 #[derive(Clone)]
-pub struct AddressHandle(Arc<Inner>);
+pub struct AddressHandle(Arc<CreatedHandle>);
 
-struct Inner {
+struct CreatedHandle {
     raw: NonNull<ibv_ah>,
     pd: ProtectionDomain,
 }
 
 // SAFETY: libibverbs' functions on an address handle are thread-safe.
-unsafe impl Send for Inner {}
+unsafe impl Send for CreatedHandle {}
 // SAFETY: as for Send.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for CreatedHandle {}
 
-impl Drop for Inner {
+impl Drop for CreatedHandle {
     fn drop(&mut self) {
         // SAFETY: this is the last reference: every queue pair that sends to it holds an Arc of it.
         let returned = unsafe { ibv_destroy_ah(self.raw.as_ptr()) };
@@ -249,7 +249,7 @@ impl ProtectionDomain {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_ah(self.as_raw(), &raw mut raw) }
         })?;
-        Ok(AddressHandle(Arc::new(Inner {
+        Ok(AddressHandle(Arc::new(CreatedHandle {
             raw,
             pd: self.clone(),
         })))
@@ -291,7 +291,7 @@ impl ProtectionDomain {
             // SAFETY: the domain is alive; completion and header are valid during the call.
             unsafe { ibv_create_ah_from_wc(self.as_raw(), &raw mut wc, &raw mut grh, port_num) }
         })?;
-        Ok(AddressHandle(Arc::new(Inner {
+        Ok(AddressHandle(Arc::new(CreatedHandle {
             raw,
             pd: self.clone(),
         })))

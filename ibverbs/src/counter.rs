@@ -127,9 +127,9 @@ pub struct CounterCaps {
 /// [`ibv_create_comp_cntr(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_create_comp_cntr.3.md)
 #[doc(alias = "ibv_create_comp_cntr")]
 #[derive(Clone)]
-pub struct CompletionCounter(Arc<Inner>);
+pub struct CompletionCounter(Arc<CreatedCounter>);
 
-struct Inner {
+struct CreatedCounter {
     raw: NonNull<ibv_comp_cntr>,
     kind: CounterKind,
     context: Context,
@@ -137,11 +137,11 @@ struct Inner {
 
 // SAFETY: the counter is a handle. Its functions are system calls, or read a word of memory that
 // the device writes.
-unsafe impl Send for Inner {}
+unsafe impl Send for CreatedCounter {}
 // SAFETY: as for Send.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for CreatedCounter {}
 
-impl Drop for Inner {
+impl Drop for CreatedCounter {
     fn drop(&mut self) {
         // SAFETY: this is the last reference: each queue pair that the counter is attached to holds
         // one until it is destroyed.
@@ -193,7 +193,7 @@ impl Context {
             // SAFETY: the context is open, and the attributes are valid during the call.
             unsafe { ibv_create_comp_cntr(self.as_raw(), &raw mut attr) }
         })?;
-        Ok(CompletionCounter(Arc::new(Inner {
+        Ok(CompletionCounter(Arc::new(CreatedCounter {
             raw,
             kind,
             context: self.clone(),

@@ -36,9 +36,9 @@ use crate::raw::AsRaw;
 /// ```
 #[doc(alias = "ibv_alloc_dm")]
 #[derive(Clone)]
-pub struct DeviceMemory(Arc<Inner>);
+pub struct DeviceMemory(Arc<AllocatedMemory>);
 
-struct Inner {
+struct AllocatedMemory {
     raw: NonNull<ibv_dm>,
     len: usize,
     context: Context,
@@ -47,11 +47,11 @@ struct Inner {
 // SAFETY: the memory is a handle, and the libibverbs functions on it are thread-safe. Concurrent
 // copies are no data race, because the provider accesses the memory atomically, word by word
 // (ci/DRIVERS.md, "What the library assumes").
-unsafe impl Send for Inner {}
+unsafe impl Send for AllocatedMemory {}
 // SAFETY: as for Send.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for AllocatedMemory {}
 
-impl Drop for Inner {
+impl Drop for AllocatedMemory {
     fn drop(&mut self) {
         // SAFETY: this is the last reference: every region of the memory holds an Arc of it.
         if unsafe { ibv_free_dm(self.raw.as_ptr()) } != 0 {
@@ -78,7 +78,7 @@ impl Context {
         let raw = non_null("ibv_alloc_dm", what, || unsafe {
             ibv_alloc_dm(self.as_raw(), &raw mut attr)
         })?;
-        Ok(DeviceMemory(Arc::new(Inner {
+        Ok(DeviceMemory(Arc::new(AllocatedMemory {
             raw,
             len,
             context: self.clone(),

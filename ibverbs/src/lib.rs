@@ -257,6 +257,8 @@ pub use crate::cq::{
 pub use crate::device::{Context, Device, DeviceAttr};
 pub use crate::error::call_failed;
 pub use crate::gid::{Gid, GidIndex, GidQuery};
+// For the tools of this project, which contain no `unsafe`. Not a part of the API.
+#[doc(hidden)]
 pub use crate::heap::{set_heap_trim_threshold, set_max_heaps, trim_heap};
 pub use crate::identity::{Direction, QueueId};
 pub use crate::in_flight::{ForeignCompletion, Reclaimed, Retired};

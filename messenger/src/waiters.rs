@@ -10,10 +10,10 @@ use super::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The waiting threads and tasks, in the order of their arrival.
 #[derive(Default)]
-pub(crate) struct Waiters(Mutex<Inner>);
+pub(crate) struct Waiters(Mutex<WaiterTable>);
 
 #[derive(Default)]
-struct Inner {
+struct WaiterTable {
     /// `true` while a thread sleeps on the descriptor.
     has_leader: bool,
     parked: BTreeMap<u64, Parked>,
@@ -29,7 +29,7 @@ struct Parked {
 }
 
 impl Waiters {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, WaiterTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

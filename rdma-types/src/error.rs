@@ -42,9 +42,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert_eq!(error.message(), "ibv_open_device: rxe0: Permission denied (EACCES)");
 /// assert_eq!(error.help(), Some("check the mode of /dev/infiniband/uverbs0"));
 /// ```
-pub struct Error(Box<Inner>);
+pub struct Error(Box<Details>);
 
-struct Inner {
+struct Details {
     kind: ErrorKind,
     call: &'static str,
     detail: Cow<'static, str>,
@@ -86,7 +86,7 @@ impl Error {
     /// Creates an error that no system call reported, for example of an invalid argument. `detail`
     /// says what is wrong.
     pub fn new(kind: ErrorKind, call: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(Details {
             kind,
             call,
             detail: detail.into(),
@@ -152,7 +152,7 @@ impl Error {
 
     /// Returns the text without the remedy: `call: detail: cause`.
     pub fn message(&self) -> String {
-        let Inner {
+        let Details {
             call,
             detail,
             cause,

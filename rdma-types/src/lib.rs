@@ -2,6 +2,7 @@
 //!
 //! - [`Error`], [`ErrorKind`] and [`Errno`]: errors with a kind, a cause and a separate remedy;
 //! - [`Guid`], [`Gid`] and [`Lid`]: the identifiers and addresses of ports;
+//! - [`PortState`], [`PhysState`] and [`LinkWidth`]: what ports report;
 //! - [`c_value!`]: integer newtypes for the enumerations of C and of the wire;
 //! - [`setters!`]: setters of option structs;
 //! - [`convert`]: one converter for each convention in which C functions report errors;
@@ -25,6 +26,7 @@ mod kind;
 mod leaked;
 mod lid;
 mod newtype;
+mod port;
 mod setters;
 
 pub use crate::errno::Errno;
@@ -34,6 +36,7 @@ pub use crate::guid::Guid;
 pub use crate::kind::ErrorKind;
 pub use crate::leaked::{count_leaked_object, leaked_objects};
 pub use crate::lid::Lid;
+pub use crate::port::{LinkWidth, PhysState, PortState};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -24,6 +24,6 @@ pub use port_info::PortInfo;
 pub use sa::SaMad;
 pub use sm_info::{SmInfo, SmState};
 pub use smp::{DirectedRoute, MAX_HOPS, Smp};
-pub use state::{IbMtu, LinkSpeed, LinkSpeedExt, LinkWidth, PhysState, PortState};
+pub use state::{IbMtu, LinkSpeed, LinkSpeedExt};
 pub use status::MadStatus;
 pub use vendor::{OPENIB_OUI, Oui, VENDOR_DATA_LEN, VendorMad};

@@ -4,7 +4,8 @@ use rdma_types::Lid;
 
 use super::bits::record;
 use super::datagram::AttrId;
-use super::state::{IbMtu, LinkSpeed, LinkSpeedExt, LinkWidth, PhysState, PortState};
+use super::state::{IbMtu, LinkSpeed, LinkSpeedExt};
+use rdma_types::{LinkWidth, PhysState, PortState};
 
 record! {
     /// The state and the properties of a port: the attribute PortInfo.

@@ -1,95 +1,8 @@
-//! States, widths, speeds and MTUs of ports.
+//! Speeds and MTUs of ports.
 
-use rdma_types::c_value;
+use rdma_types::{LinkWidth, PhysState, PortState, c_value};
 
 use super::bits::field_value;
-
-c_value! {
-    /// The logical state of a port.
-    ///
-    /// # Example
-    /// ```
-    /// use ibumad::PortState;
-    /// assert_eq!(PortState(4), PortState::ACTIVE);
-    /// ```
-    pub struct PortState(u8) {
-        /// No change (only in `Set`).
-        NOP = 0 => "No change",
-        /// No link.
-        DOWN = 1 => "Down",
-        /// The link is up; no subnet manager has configured the port.
-        INIT = 2 => "Initialize",
-        /// Configured, not yet active.
-        ARMED = 3 => "Armed",
-        /// Active: the port carries data.
-        ACTIVE = 4 => "Active",
-    }
-}
-
-c_value! {
-    /// The physical state of a port.
-    ///
-    /// # Example
-    /// ```
-    /// use ibumad::PhysState;
-    /// assert_eq!(PhysState(5), PhysState::LINK_UP);
-    /// ```
-    pub struct PhysState(u8) {
-        /// No change (only in `Set`).
-        NOP = 0 => "No change",
-        /// The port sleeps.
-        SLEEP = 1 => "Sleep",
-        /// The port searches for a peer.
-        POLLING = 2 => "Polling",
-        /// The port is disabled.
-        DISABLED = 3 => "Disabled",
-        /// The port negotiates with its peer.
-        TRAINING = 4 => "PortConfigurationTraining",
-        /// The link is up.
-        LINK_UP = 5 => "LinkUp",
-        /// The link is recovering from an error.
-        ERROR_RECOVERY = 6 => "LinkErrorRecovery",
-        /// The physical layer is being tested.
-        PHY_TEST = 7 => "PhyTest",
-    }
-}
-
-c_value! {
-    /// The width of a link; a set of bits where a field lists several.
-    ///
-    /// # Example
-    /// ```
-    /// use ibumad::mad::LinkWidth;
-    /// let supported = LinkWidth(3);
-    /// assert_eq!(supported.0, LinkWidth::X1.0 | LinkWidth::X4.0);
-    /// ```
-    pub struct LinkWidth(u8) {
-        /// One lane.
-        X1 = 1 => "1X",
-        /// Four lanes.
-        X4 = 2 => "4X",
-        /// Eight lanes.
-        X8 = 4 => "8X",
-        /// Twelve lanes.
-        X12 = 8 => "12X",
-        /// Two lanes.
-        X2 = 16 => "2X",
-    }
-}
-
-impl LinkWidth {
-    /// Returns the number of lanes, or `None` for a set of several widths.
-    pub const fn lanes(self) -> Option<u8> {
-        match self {
-            Self::X1 => Some(1),
-            Self::X2 => Some(2),
-            Self::X4 => Some(4),
-            Self::X8 => Some(8),
-            Self::X12 => Some(12),
-            _ => None,
-        }
-    }
-}
 
 c_value! {
     /// The speed of a lane up to QDR; a set of bits where a field lists several.
@@ -178,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_mtus_and_widths_are_numbers() {
+    fn codes_of_mtus_are_numbers() {
         let bytes = (0..=6).map(|code| IbMtu(code).bytes());
         let expected = [
             None,
@@ -190,7 +103,5 @@ mod tests {
             None,
         ];
         assert!(bytes.eq(expected));
-        let lanes = [1, 2, 4, 8, 16, 3].map(|code| LinkWidth(code).lanes());
-        assert_eq!(lanes, [Some(1), Some(4), Some(8), Some(12), Some(2), None]);
     }
 }

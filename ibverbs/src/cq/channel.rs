@@ -58,9 +58,9 @@ const DETAIL: &str = "completion channel";
 /// ```
 #[doc(alias = "ibv_get_cq_event")]
 #[derive(Clone)]
-pub struct CompletionChannel(Arc<Inner>);
+pub struct CompletionChannel(Arc<CreatedChannel>);
 
-struct Inner {
+struct CreatedChannel {
     raw: NonNull<ibv_comp_channel>,
     context: Context,
     /// Providers count the events of a queue in it when they are read, and read the number when it
@@ -70,11 +70,11 @@ struct Inner {
 
 // SAFETY: a channel is a handle to a file descriptor and not bound to a thread. The functions of
 // libibverbs on it are thread safe.
-unsafe impl Send for Inner {}
+unsafe impl Send for CreatedChannel {}
 // SAFETY: see `Send`.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for CreatedChannel {}
 
-impl Drop for Inner {
+impl Drop for CreatedChannel {
     fn drop(&mut self) {
         // SAFETY: this is the last owner: each completion queue on the channel holds an `Arc` of
         // this.
@@ -106,7 +106,7 @@ impl CompletionChannel {
                 unsafe { ibv_create_comp_channel(context.as_raw()) }
             },
         )?;
-        let channel = Self(Arc::new(Inner {
+        let channel = Self(Arc::new(CreatedChannel {
             raw,
             context,
             events: Mutex::default(),

@@ -11,12 +11,12 @@ mod entry_ex;
 mod extended;
 mod fields;
 mod id;
-mod inner;
 mod modify;
 mod options;
 mod poll_state;
 mod queue;
 mod queue_ex;
+mod shared;
 mod status;
 mod strict;
 #[cfg(feature = "tokio")]
@@ -33,10 +33,10 @@ pub(crate) use self::entry_ex::EntryEx;
 pub(crate) use self::fields::private;
 pub use self::fields::{CqFields, Disabled, Enabled, Field, FieldSet};
 pub use self::id::CqId;
-pub(crate) use self::inner::CqInner;
 pub use self::options::CqOptions;
 pub use self::queue::CompletionQueue;
 pub use self::queue_ex::CompletionQueueEx;
+pub(crate) use self::shared::SharedCq;
 pub use self::status::{WcOpcode, WcStatus};
 #[cfg(feature = "tokio")]
 pub use self::tokio::AsyncCompletionQueue;

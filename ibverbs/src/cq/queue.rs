@@ -14,9 +14,9 @@ use super::completion::Completion;
 use super::completions::Completions;
 use super::extended;
 use super::id::CqId;
-use super::inner::CqInner;
 use super::options::CqOptions;
 use super::poll_state::{POLL_BATCH, PollState};
+use super::shared::SharedCq;
 use super::strict;
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
@@ -71,7 +71,7 @@ pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as 
 #[doc(alias = "ibv_create_cq")]
 #[doc(alias = "ibv_poll_cq")]
 pub struct CompletionQueue {
-    inner: Arc<CqInner>,
+    inner: Arc<SharedCq>,
     /// The handle of `inner`, copied so that polling needs one pointer less, or that of an empty
     /// queue, if polling follows strict rules.
     polled: NonNull<ibv_cq>,
@@ -147,7 +147,7 @@ impl CompletionQueue {
             raw
         };
         Ok(Self {
-            inner: Arc::new(CqInner {
+            inner: Arc::new(SharedCq {
                 raw,
                 id,
                 context: context.clone(),
@@ -257,7 +257,7 @@ impl CompletionQueue {
     #[cold]
     #[inline(never)]
     fn without_entries(&mut self, max: i32, mut returned: i32) -> Result<usize> {
-        let CqInner { context, raw, .. } = &*self.inner;
+        let SharedCq { context, raw, .. } = &*self.inner;
         if self.polled != *raw {
             let entries = self.state.entries().as_mut_ptr();
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it.
@@ -334,7 +334,7 @@ impl CompletionQueue {
         self.polled
     }
 
-    pub(crate) fn inner(&self) -> &Arc<CqInner> {
+    pub(crate) fn inner(&self) -> &Arc<SharedCq> {
         &self.inner
     }
 

@@ -15,7 +15,7 @@ use rdma_sys::{
 
 use super::initiator::DcKey;
 use crate::convert::{non_null, zero_or_errno};
-use crate::cq::{CompletionQueue, CqInner};
+use crate::cq::{CompletionQueue, SharedCq};
 use crate::error::Result;
 use crate::identity::QueueId;
 use crate::numbers::Qpn;
@@ -58,7 +58,7 @@ pub struct DcTarget {
 struct TargetParts {
     _attached: AttachedQueuePair,
     srq: Arc<SrqInner>,
-    cq: Arc<CqInner>,
+    cq: Arc<SharedCq>,
     pd: ProtectionDomain,
 }
 

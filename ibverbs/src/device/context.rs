@@ -29,9 +29,9 @@ use crate::raw::AsRaw;
 /// ```
 #[doc(alias = "ibv_open_device")]
 #[derive(Clone)]
-pub struct Context(Arc<Inner>);
+pub struct Context(Arc<OpenContext>);
 
-struct Inner {
+struct OpenContext {
     raw: NonNull<ibv_context>,
     device: Device,
     properties: DeviceProperties,
@@ -43,11 +43,11 @@ struct Inner {
 
 // SAFETY: an ibv_context may be used from several threads at the same time (ibv_open_device(3):
 // "thread safe").
-unsafe impl Send for Inner {}
+unsafe impl Send for OpenContext {}
 // SAFETY: as for Send.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for OpenContext {}
 
-impl Drop for Inner {
+impl Drop for OpenContext {
     fn drop(&mut self) {
         forked::remove(Object::Context(self.raw));
         // SAFETY: this is the last reference: every child object holds an Arc of it, so no child
@@ -89,7 +89,7 @@ impl Context {
         // SAFETY: the device was just opened.
         let provider = unsafe { provider::name(raw.as_ptr()) };
         let transport = device.transport();
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(OpenContext {
             raw,
             properties: DeviceProperties::of(provider.as_deref(), transport),
             device,

@@ -95,16 +95,29 @@ pub(crate) enum LeftCompletions {
     Dangerous,
 }
 
-/// A row of the table: the properties that are granted to a provider.
+bitflags! {
+    /// Properties that are granted to a provider.
+    #[derive(Clone, Copy, Debug)]
+    struct Granted: u8 {
+        /// With the InfiniBand transport, the device follows the IBTA specification: it completes
+        /// sends in order and is done with unsignaled requests then.
+        const FOLLOWS_IBTA = 1;
+        /// See [`DeviceProperties::stops_before_failures`].
+        const STOPS_BEFORE_FAILURES = 2;
+    }
+}
+
+const NONE: Granted = Granted::empty();
+const IBTA: Granted = Granted::FOLLOWS_IBTA;
+const STOPS: Granted = Granted::STOPS_BEFORE_FAILURES;
+const BOTH: Granted = Granted::all();
+
+/// A row of the table.
 #[derive(Clone, Copy, Debug)]
 struct Provider {
     /// The name of the library, without `lib` and version.
     name: &'static str,
-    /// With the InfiniBand transport, the device follows the IBTA specification: it completes sends
-    /// in order and is done with unsignaled requests then.
-    follows_ibta: bool,
-    /// See [`DeviceProperties::stops_before_failures`].
-    stops_before_failures: bool,
+    granted: Granted,
     /// See [`DeviceProperties::left_completions`].
     left_completions: LeftCompletions,
     avoided: Avoided,
@@ -115,40 +128,38 @@ use LeftCompletions::{Dangerous, Found, Harmless, RemovedLate};
 /// The providers of rdma-core 65. A test compares the rows with the table in ci/DRIVERS.md.
 #[rustfmt::skip]
 const PROVIDERS: [Provider; 18] = [
-    row("bnxt_re",    true,  false, Harmless,    Avoided::EXTENDED_SENDS.union(Avoided::CQ_RESIZE).union(Avoided::EVENTS)),
-    row("cxgb4",      false, false, Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE)),
-    row("efa",        false, true,  Found,       Avoided::EMPTY_RECEIVES),
-    row("erdma",      false, true,  Dangerous,   Avoided::SHARED_RECEIVES),
-    row("hfi1verbs",  true,  false, Harmless,    Avoided::INLINE),
-    row("hns",        true,  true,  RemovedLate, Avoided::DEVICE_ADDRESSES),
-    row("ionic",      true,  false, RemovedLate, Avoided::empty()),
-    row("ipathverbs", true,  false, Harmless,    Avoided::INLINE),
-    row("irdma",      true,  false, Harmless,    Avoided::SHARED_RECEIVES.union(Avoided::EMPTY_RECEIVES)),
-    row("mana",       true,  false, Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE).union(Avoided::DM_COPIES)),
-    row("mlx4",       true,  true,  Harmless,    Avoided::RAW_DEVICE_ADDRESSES),
-    row("mlx5",       true,  true,  Harmless,    Avoided::RAW_DEVICE_ADDRESSES.union(Avoided::SCATTER_TO_CQE)),
-    row("mthca",      true,  true,  Harmless,    Avoided::empty()),
-    row("ocrdma",     true,  false, Harmless,    Avoided::INLINE_UD),
-    row("qedr",       true,  true,  Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE_XRC)),
-    row("rxe",        true,  true,  Harmless,    Avoided::empty()),
-    row("siw",        false, true,  Harmless,    Avoided::empty()),
-    row("vmw_pvrdma", true,  false, Harmless,    Avoided::INLINE),
+    row("bnxt_re",    IBTA,  Harmless,    Avoided::EXTENDED_SENDS.union(Avoided::CQ_RESIZE).union(Avoided::EVENTS)),
+    row("cxgb4",      NONE,  Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE)),
+    row("efa",        STOPS, Found,       Avoided::EMPTY_RECEIVES),
+    row("erdma",      STOPS, Dangerous,   Avoided::SHARED_RECEIVES),
+    row("hfi1verbs",  IBTA,  Harmless,    Avoided::INLINE),
+    row("hns",        BOTH,  RemovedLate, Avoided::DEVICE_ADDRESSES),
+    row("ionic",      IBTA,  RemovedLate, Avoided::empty()),
+    row("ipathverbs", IBTA,  Harmless,    Avoided::INLINE),
+    row("irdma",      IBTA,  Harmless,    Avoided::SHARED_RECEIVES.union(Avoided::EMPTY_RECEIVES)),
+    row("mana",       IBTA,  Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE).union(Avoided::DM_COPIES)),
+    row("mlx4",       BOTH,  Harmless,    Avoided::RAW_DEVICE_ADDRESSES),
+    row("mlx5",       BOTH,  Harmless,    Avoided::RAW_DEVICE_ADDRESSES.union(Avoided::SCATTER_TO_CQE)),
+    row("mthca",      BOTH,  Harmless,    Avoided::empty()),
+    row("ocrdma",     IBTA,  Harmless,    Avoided::INLINE_UD),
+    row("qedr",       BOTH,  Dangerous,   Avoided::SHARED_RECEIVES.union(Avoided::INLINE_XRC)),
+    row("rxe",        BOTH,  Harmless,    Avoided::empty()),
+    row("siw",        STOPS, Harmless,    Avoided::empty()),
+    row("vmw_pvrdma", IBTA,  Harmless,    Avoided::INLINE),
 ];
 
 /// The properties of a provider that has no row.
-const STRICTEST: Provider = row("", false, false, Dangerous, Avoided::all());
+const STRICTEST: Provider = row("", NONE, Dangerous, Avoided::all());
 
 const fn row(
     name: &'static str,
-    follows_ibta: bool,
-    stops_before_failures: bool,
+    granted: Granted,
     left_completions: LeftCompletions,
     avoided: Avoided,
 ) -> Provider {
     Provider {
         name,
-        follows_ibta,
-        stops_before_failures,
+        granted,
         left_completions,
         avoided,
     }
@@ -159,7 +170,7 @@ impl DeviceProperties {
     pub(crate) fn of(provider: Option<&str>, transport: TransportType) -> Self {
         let row = PROVIDERS.iter().find(|row| Some(row.name) == provider);
         let row = row.unwrap_or(&STRICTEST);
-        let follows_ibta = row.follows_ibta && transport == TransportType::IB;
+        let follows_ibta = row.granted.contains(IBTA) && transport == TransportType::IB;
         let is_efa = row.name == "efa";
         Self {
             finishes_in_order: follows_ibta,
@@ -168,7 +179,7 @@ impl DeviceProperties {
                 || row.name == "siw" && transport == TransportType::IWARP,
             // The driver of EFA waits for the adapter when memory is deregistered.
             finishes_read_responses: follows_ibta || is_efa,
-            stops_before_failures: row.stops_before_failures,
+            stops_before_failures: row.granted.contains(STOPS),
             left_completions: row.left_completions,
             avoided: row.avoided,
         }
@@ -204,7 +215,10 @@ mod tests {
                 Found => "**found**",
                 Dangerous => "**dangerous**",
             };
-            let (ibta, stops) = (yes(row.follows_ibta), yes(row.stops_before_failures));
+            let (ibta, stops) = (
+                yes(row.granted.contains(IBTA)),
+                yes(row.granted.contains(STOPS)),
+            );
             let name = row.name;
             let properties = format!("| {name} | {ibta} | {stops} | {left} | ");
             let avoided: Vec<&str> = row.avoided.iter_names().map(|(flag, _)| flag).collect();

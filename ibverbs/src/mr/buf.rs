@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use rdma_sys::ibv_sge;
 
-use super::pool_inner::{PoolInner, PoolSlot};
 use super::region::Region;
+use super::shared_pool::{PoolSlot, SharedPool};
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// A registered buffer with one owner, accessible as `&[u8]` and `&mut [u8]`.
@@ -50,7 +50,7 @@ unsafe impl Sync for Buf {}
 
 impl Buf {
     /// Creates the buffer of a slot that is not on the free list and has no buffer.
-    pub(crate) fn from_slot(pool: Arc<PoolInner>, index: u32) -> Self {
+    pub(crate) fn from_slot(pool: Arc<SharedPool>, index: u32) -> Self {
         let buf = Self(NonNull::from(&pool.slots[index as usize]));
         buf.slot().len.set(buf.slot().sge.length);
         // The slot owns this reference until `release` takes it back.
@@ -60,7 +60,7 @@ impl Buf {
 
     #[inline]
     fn slot(&self) -> &PoolSlot {
-        // SAFETY: the Buf owns a reference to the PoolInner that contains the slot.
+        // SAFETY: the Buf owns a reference to the SharedPool that contains the slot.
         unsafe { self.0.as_ref() }
     }
 
@@ -126,7 +126,7 @@ impl Buf {
 
     /// Returns the protection domain in which the buffer is registered.
     pub fn pd(&self) -> &ProtectionDomain {
-        // SAFETY: the Buf owns a reference to the PoolInner.
+        // SAFETY: the Buf owns a reference to the SharedPool.
         unsafe { &*self.slot().pool.get() }.region.pd()
     }
 }

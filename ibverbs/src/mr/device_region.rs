@@ -44,9 +44,9 @@ use crate::raw::AsRaw;
 #[doc(alias = "ibv_alloc_dm")]
 #[doc(alias = "ibv_alloc_null_mr")]
 #[derive(Clone)]
-pub struct DeviceRegion(Arc<Inner>);
+pub struct DeviceRegion(Arc<DeviceRegistration>);
 
-struct Inner {
+struct DeviceRegistration {
     registration: Registration,
     len: u64,
     access: AccessFlags,
@@ -85,7 +85,7 @@ impl ProtectionDomain {
         })?;
         // SAFETY: the region was just registered in this domain and has no other owner.
         let registration = unsafe { Registration::from_raw(self, mr, offset) };
-        Ok(DeviceRegion(Arc::new(Inner {
+        Ok(DeviceRegion(Arc::new(DeviceRegistration {
             registration,
             len: len as u64,
             access,
@@ -129,7 +129,7 @@ impl ProtectionDomain {
         })?;
         // SAFETY: the region was just registered in this domain and has no other owner.
         let registration = unsafe { Registration::from_raw(self, mr, 0) };
-        Ok(DeviceRegion(Arc::new(Inner {
+        Ok(DeviceRegion(Arc::new(DeviceRegistration {
             registration,
             len: len as u64,
             access,
@@ -152,7 +152,7 @@ impl ProtectionDomain {
         // SAFETY: the region was just allocated in this domain and has no other owner.
         let registration = unsafe { Registration::from_raw(self, mr, 0) };
         let (len, access) = (u32::MAX.into(), AccessFlags::empty());
-        Ok(DeviceRegion(Arc::new(Inner {
+        Ok(DeviceRegion(Arc::new(DeviceRegistration {
             registration,
             len,
             access,
@@ -173,7 +173,7 @@ impl DeviceRegion {
 
     /// Returns the whole region as a peer addresses it, or `None` if peers have no access.
     pub fn remote(&self) -> Option<RemoteMemory> {
-        let Inner {
+        let DeviceRegistration {
             registration,
             len,
             access,

@@ -85,19 +85,19 @@ pub struct SteeringTarget {
 /// [`ibv_alloc_dmah(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_alloc_dmah.3.md)
 #[doc(alias = "ibv_alloc_dmah")]
 #[derive(Clone)]
-pub struct DmaHandle(Arc<Inner>);
+pub struct DmaHandle(Arc<AllocatedHandle>);
 
-struct Inner {
+struct AllocatedHandle {
     raw: NonNull<ibv_dmah>,
     context: Context,
 }
 
 // SAFETY: a handle has no state in user space, and the libibverbs functions on it are thread-safe.
-unsafe impl Send for Inner {}
+unsafe impl Send for AllocatedHandle {}
 // SAFETY: as for Send.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for AllocatedHandle {}
 
-impl Drop for Inner {
+impl Drop for AllocatedHandle {
     fn drop(&mut self) {
         // SAFETY: this is the last reference: each registration with the handle holds one.
         if unsafe { ibv_dealloc_dmah(self.raw.as_ptr()) } != 0 {
@@ -143,7 +143,7 @@ impl Context {
             // SAFETY: the context is open, and the attributes are valid during the call.
             unsafe { ibv_alloc_dmah(self.as_raw(), &raw mut attr) }
         })?;
-        Ok(DmaHandle(Arc::new(Inner {
+        Ok(DmaHandle(Arc::new(AllocatedHandle {
             raw,
             context: self.clone(),
         })))

@@ -21,10 +21,10 @@ use crate::pd::ProtectionDomain;
 /// ```
 #[doc(alias = "ibv_post_send")]
 #[derive(Debug)]
-pub struct BufList(Box<Inner>);
+pub struct BufList(Box<ListedBufs>);
 
 #[derive(Debug)]
-struct Inner {
+struct ListedBufs {
     bufs: Vec<Buf>,
     /// Set when a request is created from the list and unchanged until the request completed.
     sges: Vec<ibv_sge>,
@@ -35,7 +35,7 @@ impl BufList {
     /// domains.
     pub fn new(bufs: Vec<Buf>) -> Self {
         let sges = Vec::with_capacity(bufs.len());
-        Self(Box::new(Inner { bufs, sges }))
+        Self(Box::new(ListedBufs { bufs, sges }))
     }
 
     /// Returns the buffers.
@@ -54,14 +54,14 @@ impl BufList {
 
     /// Prepares the entries for a send of the first `len()` bytes of each buffer.
     pub(crate) fn prepare_source(&mut self) {
-        let Inner { bufs, sges } = &mut *self.0;
+        let ListedBufs { bufs, sges } = &mut *self.0;
         sges.clear();
         sges.extend(gather_entries(bufs.iter().map(Buf::sge)));
     }
 
     /// Prepares the entries for a receive into the whole buffers.
     pub(crate) fn prepare_target(&mut self) {
-        let Inner { bufs, sges } = &mut *self.0;
+        let ListedBufs { bufs, sges } = &mut *self.0;
         sges.clear();
         sges.extend(bufs.iter().map(Buf::capacity_sge).copied());
     }
@@ -69,7 +69,7 @@ impl BufList {
     /// Prepares the entries for `len` bytes of data of a peer. They are fewer bytes if the buffers
     /// are smaller.
     pub(crate) fn prepare_fetch(&mut self, mut len: u64) {
-        let Inner { bufs, sges } = &mut *self.0;
+        let ListedBufs { bufs, sges } = &mut *self.0;
         sges.clear();
         for &sge in bufs.iter().map(Buf::capacity_sge) {
             let length = u32::try_from(len).unwrap_or(u32::MAX).min(sge.length);

@@ -27,13 +27,13 @@ mod list;
 mod options;
 mod owned;
 mod pool;
-mod pool_inner;
 mod reclaim;
 mod region;
 mod registration;
 mod remote;
 mod rereg;
 mod shared;
+mod shared_pool;
 mod sink;
 mod slice;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::access::AccessFlags;
 use super::buf::Buf;
 use super::options::MemoryOptions;
-use super::pool_inner::PoolInner;
 use super::region::Region;
+use super::shared_pool::SharedPool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
@@ -29,7 +29,7 @@ const ALIGN: usize = 64;
 /// ```
 #[doc(alias = "ibv_reg_mr")]
 #[derive(Clone)]
-pub struct Pool(Arc<PoolInner>);
+pub struct Pool(Arc<SharedPool>);
 
 impl ProtectionDomain {
     /// Registers `count` zeroed buffers of `size` bytes each as one memory region.
@@ -114,7 +114,7 @@ impl Pool {
         })?;
         let region = Region::register(pd, total, AccessFlags::LOCAL_WRITE, options)?;
         free.extend((0..slots).rev());
-        Ok(Self(Arc::new(PoolInner::new(
+        Ok(Self(Arc::new(SharedPool::new(
             region, slots, stride, slot_size, free,
         ))))
     }
@@ -139,7 +139,7 @@ impl Pool {
     pub(crate) fn whole_region(region: Region) -> Buf {
         let size = u32::try_from(region.len()).unwrap_or(u32::MAX);
         Buf::from_slot(
-            Arc::new(PoolInner::new(region, 1, 0, size, Vec::with_capacity(1))),
+            Arc::new(SharedPool::new(region, 1, 0, size, Vec::with_capacity(1))),
             0,
         )
     }

@@ -180,8 +180,8 @@ impl SharedRegion {
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         let offset = self.checked_offset(offset, into.len())?;
-        // SAFETY: the range is in bounds (`checked_offset`). The region is alive, and no reference to
-        // its memory exists.
+        // SAFETY: the range is in bounds (`checked_offset`). The region is alive, and there is no
+        // reference to its memory.
         unsafe { copy_out(self.region.start().as_ptr().add(offset), into) };
         fence(Ordering::Acquire);
         Ok(())
@@ -270,9 +270,9 @@ impl SharedRegion {
             return Err(misaligned(at));
         }
         // SAFETY: the 8 bytes are in bounds and aligned, because the region starts at a multiple of
-        // 8, and live as long as self. All accesses of Rust code are atomic accesses to words. Copies
-        // (see `copy`) and the accesses of devices and providers are outside the memory model (see
-        // the documentation of the crate).
+        // 8, and live as long as self. All accesses of Rust code are atomic accesses to words.
+        // Copies (see `copy`) and the accesses of devices and providers are outside the memory
+        // model (see the documentation of the crate).
         Ok(unsafe { AtomicU64::from_ptr(self.region.start().as_ptr().add(at).cast()) })
     }
 

@@ -26,9 +26,9 @@ use crate::raw::AsRaw;
 /// ```
 #[doc(alias = "ibv_alloc_pd")]
 #[derive(Clone)]
-pub struct ProtectionDomain(Arc<Inner>);
+pub struct ProtectionDomain(Arc<AllocatedDomain>);
 
-struct Inner {
+struct AllocatedDomain {
     raw: NonNull<ibv_pd>,
     context: Context,
     /// Number of queue pairs that exist in the domain.
@@ -36,11 +36,11 @@ struct Inner {
 }
 
 // SAFETY: a domain is a handle, and the libibverbs functions on it are thread-safe.
-unsafe impl Send for Inner {}
+unsafe impl Send for AllocatedDomain {}
 // SAFETY: as for Send.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for AllocatedDomain {}
 
-impl Drop for Inner {
+impl Drop for AllocatedDomain {
     fn drop(&mut self) {
         // SAFETY: this is the last reference: every region and queue pair holds an Arc of it, so
         // none exists.
@@ -72,7 +72,7 @@ impl ProtectionDomain {
                 unsafe { ibv_alloc_pd(context.as_raw()) }
             },
         )?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(AllocatedDomain {
             raw,
             context,
             queue_pairs: Mutex::new(0),

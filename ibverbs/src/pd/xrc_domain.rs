@@ -54,9 +54,9 @@ use crate::raw::AsRaw;
 /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html); IBA annex A14
 #[doc(alias = "ibv_open_xrcd")]
 #[derive(Clone)]
-pub struct XrcDomain(Arc<Inner>);
+pub struct XrcDomain(Arc<OpenXrcDomain>);
 
-struct Inner {
+struct OpenXrcDomain {
     raw: NonNull<ibv_xrcd>,
     context: Context,
     /// `true` if the domain was opened by a file. Receiving halves of other processes, and of
@@ -75,11 +75,11 @@ struct Receivers {
 
 // SAFETY: a domain is a handle, and the libibverbs functions on it are thread-safe. The deferred
 // values are Send and protected by the mutex.
-unsafe impl Send for Inner {}
+unsafe impl Send for OpenXrcDomain {}
 // SAFETY: as for Send.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for OpenXrcDomain {}
 
-impl Inner {
+impl OpenXrcDomain {
     fn receivers(&self) -> MutexGuard<'_, Receivers> {
         self.receivers
             .lock()
@@ -87,7 +87,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for OpenXrcDomain {
     fn drop(&mut self) {
         // SAFETY: this is the last reference: every queue pair and shared receive queue holds an
         // Arc of it, so none exists.
@@ -193,7 +193,7 @@ impl XrcDomain {
                 .with_help("use a device with XRC, or RC queue pairs with a shared receive queue"),
             _ => error,
         })?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(OpenXrcDomain {
             raw,
             context: context.clone(),
             is_shared: file.is_some(),

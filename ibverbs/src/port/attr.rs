@@ -10,45 +10,13 @@ use rdma_sys::{
 };
 
 use super::caps::{PortCapFlags, PortCapFlags2, PortFlags};
-use super::link_rate::{LinkRate, LinkSpeed, LinkWidth};
+use super::link_rate::{LinkRate, LinkSpeed};
 use super::mtu::Mtu;
 use crate::convert::zero_or_errno;
 use crate::device::Context;
 use crate::error::Result;
 use crate::raw::AsRaw;
-use rdma_types::{Lid, c_value};
-
-c_value! {
-    /// The logical state of a port (`enum ibv_port_state`).
-    ///
-    /// # Example
-    /// ```no_run
-    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
-    /// use ibverbs::PortState;
-    /// if context.query_port(1)?.state != PortState::ACTIVE {
-    ///     println!("port 1 of {} is not active", context.device_name());
-    /// }
-    /// # Ok::<(), ibverbs::Error>(())
-    /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
-    #[doc(alias = "ibv_query_port")]
-    pub struct PortState(u32) {
-        /// No state change: `IBV_PORT_NOP`.
-        NOP = rdma_sys::IBV_PORT_NOP => "NOP",
-        /// The port is down: `IBV_PORT_DOWN`.
-        DOWN = rdma_sys::IBV_PORT_DOWN => "DOWN",
-        /// The link is up, but no subnet manager has configured the port yet: `IBV_PORT_INIT`.
-        INIT = rdma_sys::IBV_PORT_INIT => "INIT",
-        /// Configured but not yet activated by the subnet manager: `IBV_PORT_ARMED`.
-        ARMED = rdma_sys::IBV_PORT_ARMED => "ARMED",
-        /// The port can send and receive: `IBV_PORT_ACTIVE`.
-        ACTIVE = rdma_sys::IBV_PORT_ACTIVE => "ACTIVE",
-        /// The port was active and its link is recovering: `IBV_PORT_ACTIVE_DEFER`.
-        ACTIVE_DEFER = rdma_sys::IBV_PORT_ACTIVE_DEFER => "ACTIVE_DEFER",
-    }
-}
+use rdma_types::{Lid, LinkWidth, PhysState, PortState, c_value};
 
 c_value! {
     /// The link layer of a port.
@@ -68,40 +36,6 @@ c_value! {
         INFINIBAND = rdma_sys::IBV_LINK_LAYER_INFINIBAND => "InfiniBand",
         /// RoCE or iWARP: `IBV_LINK_LAYER_ETHERNET`.
         ETHERNET = rdma_sys::IBV_LINK_LAYER_ETHERNET => "Ethernet",
-    }
-}
-
-c_value! {
-    /// The physical state of a port (IBA PortInfo:PortPhysicalState).
-    ///
-    /// # Example
-    /// ```no_run
-    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
-    /// use ibverbs::port::PhysState;
-    /// if context.query_port(1)?.phys_state == PhysState::POLLING {
-    ///     println!("no cable, or no port at its other end");
-    /// }
-    /// # Ok::<(), ibverbs::Error>(())
-    /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
-    #[doc(alias = "ibv_query_port")]
-    pub struct PhysState(u8) {
-        /// Sleeping, without link detection.
-        SLEEP = 1 => "Sleep",
-        /// Polling for a port at the other end of the link.
-        POLLING = 2 => "Polling",
-        /// Disabled.
-        DISABLED = 3 => "Disabled",
-        /// Configuring the link.
-        TRAINING = 4 => "PortConfigurationTraining",
-        /// The link is up.
-        LINK_UP = 5 => "LinkUp",
-        /// Recovering from an error.
-        RECOVERY = 6 => "LinkErrorRecovery",
-        /// Running a test of the physical layer.
-        PHY_TEST = 7 => "PhyTest",
     }
 }
 
@@ -222,7 +156,7 @@ impl PortAttr {
     ) -> Self {
         let speed_ex = *speed_ex;
         Self {
-            state: PortState(raw.state),
+            state: PortState(u8::try_from(raw.state).unwrap_or(u8::MAX)),
             phys_state: PhysState(raw.phys_state),
             max_mtu: Mtu(raw.max_mtu),
             active_mtu: Mtu(raw.active_mtu),

@@ -2,47 +2,7 @@
 
 use std::fmt;
 
-use rdma_types::c_value;
-
-c_value! {
-    /// The width of a link, as a code: the value is not the number of lanes.
-    ///
-    /// # Example
-    /// ```
-    /// use ibverbs::port::LinkWidth;
-    /// assert_eq!(LinkWidth::X4.lanes(), Some(4)); // its code is 2
-    /// ```
-    ///
-    /// # References
-    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html); IBA 14.2.5.6
-    #[doc(alias = "ibv_query_port")]
-    pub struct LinkWidth(u8) {
-        /// One lane.
-        X1 = 1 => "1X",
-        /// Four lanes.
-        X4 = 2 => "4X",
-        /// Eight lanes.
-        X8 = 4 => "8X",
-        /// Twelve lanes.
-        X12 = 8 => "12X",
-        /// Two lanes.
-        X2 = 16 => "2X",
-    }
-}
-
-impl LinkWidth {
-    /// Returns the number of lanes, or `None` for an unknown code.
-    pub const fn lanes(self) -> Option<u32> {
-        match self {
-            Self::X1 => Some(1),
-            Self::X2 => Some(2),
-            Self::X4 => Some(4),
-            Self::X8 => Some(8),
-            Self::X12 => Some(12),
-            _ => None,
-        }
-    }
-}
+use rdma_types::{LinkWidth, c_value};
 
 c_value! {
     /// The speed of one lane, as a code: the value is not a number of bits per second.

@@ -9,10 +9,10 @@ mod mtu;
 mod pkey;
 
 #[doc(inline)]
-pub use rdma_types::Lid;
+pub use rdma_types::{Lid, LinkWidth, PhysState, PortState};
 
-pub use self::attr::{LinkLayer, PhysState, PortAttr, PortState};
+pub use self::attr::{LinkLayer, PortAttr};
 pub use self::caps::{PortCapFlags, PortCapFlags2, PortFlags};
-pub use self::link_rate::{LinkRate, LinkSpeed, LinkWidth};
+pub use self::link_rate::{LinkRate, LinkSpeed};
 pub use self::mtu::Mtu;
 pub use self::pkey::{Pkey, PkeyEntry};

@@ -9,7 +9,7 @@ use super::builder::{CreatedQp, Parts};
 use crate::counter::CompletionCounter;
 #[cfg(feature = "mlx5")]
 use crate::cq::CompletionQueue;
-use crate::cq::{CqInner, WcFields};
+use crate::cq::{SharedCq, WcFields};
 use crate::device::{LeftCompletions, LeftNumbers};
 use crate::flow::Flows;
 use crate::identity::Direction;
@@ -30,8 +30,8 @@ pub(crate) struct Tables {
     pub(crate) addresses: Addresses,
     pub(crate) windows: BoundWindows,
     pub(crate) flows: Flows,
-    send_cq: Arc<CqInner>,
-    recv_cq: Option<Arc<CqInner>>,
+    send_cq: Arc<SharedCq>,
+    recv_cq: Option<Arc<SharedCq>>,
     srq: Option<Arc<SrqInner>>,
     pub(crate) counters: Vec<CompletionCounter>,
     /// Buffers of the requests in flight when a scope destroyed the queue pair.
@@ -101,7 +101,7 @@ impl Tables {
     /// Returns `true` if the completion queue was lent, and completions of the queue pair may be
     /// left in it, which the provider then does not remove.
     pub(crate) fn leaves_lent_completions(&self) -> bool {
-        let lent = |cq: &Arc<CqInner>| cq.was_lent();
+        let lent = |cq: &Arc<SharedCq>| cq.was_lent();
         lent(&self.send_cq) && !self.sends.is_empty()
             || self.recv_cq.as_ref().is_some_and(lent) && !self.recvs.table.is_empty()
     }
@@ -142,8 +142,8 @@ impl Tables {
         let left = self.send_cq.context().properties().left_completions;
         if left == LeftCompletions::Found && !self.is_done() {
             let queues = std::iter::once(&self.send_cq).chain(&self.recv_cq);
-            let end = |cq: &Arc<CqInner>| {
-                let cq: Weak<dyn Any + Send + Sync> = Arc::<CqInner>::downgrade(cq);
+            let end = |cq: &Arc<SharedCq>| {
+                let cq: Weak<dyn Any + Send + Sync> = Arc::<SharedCq>::downgrade(cq);
                 cq
             };
             numbers.add(number, queues.map(end));

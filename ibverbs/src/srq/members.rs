@@ -7,16 +7,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::cq::CqInner;
+use crate::cq::SharedCq;
 use crate::identity::QueueId;
 use crate::numbers::Qpn;
 
 /// The queue pairs of a shared receive queue.
 #[derive(Default)]
-pub(crate) struct Members(Mutex<Inner>);
+pub(crate) struct Members(Mutex<MembersByNumber>);
 
 #[derive(Default)]
-struct Inner {
+struct MembersByNumber {
     alive: HashMap<Qpn, QueueId>,
     destroyed: HashMap<Qpn, Destroyed>,
 }
@@ -24,7 +24,7 @@ struct Inner {
 /// A queue pair that was destroyed, and may have completions.
 struct Destroyed {
     id: QueueId,
-    cq: Weak<CqInner>,
+    cq: Weak<SharedCq>,
     /// The number of polls that must have found the completion queue empty before no completion is
     /// left. One of them may have begun before the queue pair was destroyed.
     until: u64,
@@ -38,7 +38,7 @@ impl Destroyed {
 }
 
 impl Members {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MembersByNumber> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,7 +63,7 @@ impl Members {
     }
 
     /// Removes a queue pair after it was destroyed, if it was added.
-    pub(crate) fn remove(&self, number: Qpn, id: QueueId, cq: &Arc<CqInner>) {
+    pub(crate) fn remove(&self, number: Qpn, id: QueueId, cq: &Arc<SharedCq>) {
         let mut inner = self.lock();
         if inner.alive.get(&number) != Some(&id) {
             return;

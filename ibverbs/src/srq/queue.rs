@@ -14,7 +14,7 @@ use rdma_sys::{ibv_create_srq, ibv_destroy_srq, ibv_srq, ibv_srq_attr, ibv_srq_i
 use super::members::Members;
 use super::options::{Basic, SrqOptions, SrqType};
 use crate::convert::non_null;
-use crate::cq::{Completion, CqInner, WcFields};
+use crate::cq::{Completion, SharedCq, WcFields};
 use crate::device::Avoided;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
@@ -80,7 +80,7 @@ struct Receiving {
 pub(crate) struct XrcParts {
     pub(crate) xrcd: XrcDomain,
     /// Completion queue of its receives.
-    pub(crate) _cq: Arc<CqInner>,
+    pub(crate) _cq: Arc<SharedCq>,
     /// Counts as a queue pair of the protection domain, because peers can access its memory
     /// through this queue.
     pub(crate) attached: AttachedQueuePair,

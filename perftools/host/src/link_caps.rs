@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use base::device_id::is_iwarp;
-use ibumad::mad::{LinkSpeed, LinkSpeedExt, LinkWidth, PortInfo};
+use ibumad::LinkWidth;
+use ibumad::mad::{LinkSpeed, LinkSpeedExt, PortInfo};
 use ibumad::{Ca, Port, PortAttr, RetryPolicy, Target};
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +60,6 @@ impl LinkSet {
         all.into_iter()
             .find(|width| self.width & width.0 != 0)
             .and_then(LinkWidth::lanes)
-            .map(u32::from)
     }
 
     /// Returns the highest lane speed in the set.

@@ -184,7 +184,7 @@ impl VerbsPort {
         let gids = context.gids(port).unwrap_or_default();
         Self {
             port: u32::from(port),
-            state: attr.state.0,
+            state: attr.state.0.into(),
             max_mtu: attr.max_mtu.0,
             active_mtu: attr.active_mtu.0,
             sm_lid: attr.sm_lid.0,

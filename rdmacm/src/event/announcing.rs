@@ -22,12 +22,12 @@ pub(crate) trait Announce {
 /// can change the value and leave others asleep.
 #[derive(Debug)]
 pub(crate) struct AnnouncingLock<T, A> {
-    inner: Mutex<Inner<T>>,
+    inner: Mutex<Announced<T>>,
     descriptor: A,
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct Announced<T> {
     value: T,
     /// The last announcement.
     has_next: bool,
@@ -36,7 +36,7 @@ struct Inner<T> {
 impl<T: HasNext, A: Announce> AnnouncingLock<T, A> {
     /// Creates the lock of a value that has nothing to take. The descriptor is not readable.
     pub(crate) fn new(value: T, descriptor: A) -> Self {
-        let inner = Mutex::new(Inner {
+        let inner = Mutex::new(Announced {
             value,
             has_next: false,
         });
@@ -57,7 +57,7 @@ impl<T: HasNext, A: Announce> AnnouncingLock<T, A> {
 
 /// The value of an [`AnnouncingLock`] while it is locked.
 pub(crate) struct AnnouncingGuard<'l, T: HasNext, A: Announce> {
-    inner: MutexGuard<'l, Inner<T>>,
+    inner: MutexGuard<'l, Announced<T>>,
     descriptor: &'l A,
 }
 

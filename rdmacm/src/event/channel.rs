@@ -67,10 +67,10 @@ const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 #[doc(alias = "rdma_create_event_channel")]
 #[doc(alias = "rdma_migrate_id")]
 #[derive(Clone, Debug)]
-pub struct EventChannel(Arc<Inner>);
+pub struct EventChannel(Arc<CreatedChannel>);
 
 #[derive(Debug)]
-struct Inner {
+struct CreatedChannel {
     raw: Arc<Channel>,
     /// Only shared channels have a waker.
     dispatcher: AnnouncingLock<EventDispatcher, Option<Waker>>,
@@ -96,7 +96,7 @@ impl EventChannel {
 
     fn new(raw: Arc<Channel>, waker: Option<Waker>) -> Self {
         let dispatcher = AnnouncingLock::new(EventDispatcher::default(), waker);
-        Self(Arc::new(Inner { raw, dispatcher }))
+        Self(Arc::new(CreatedChannel { raw, dispatcher }))
     }
 
     /// Returns the key of an identifier that has an unread event, if there is one. Never blocks. A
@@ -310,7 +310,7 @@ impl EventChannel {
     }
 }
 
-impl Inner {
+impl CreatedChannel {
     /// Reads events from the kernel until `is_done` returns `true` or no event is left.
     fn read_events(
         &self,
@@ -327,7 +327,7 @@ impl Inner {
     }
 }
 
-impl AsFd for Inner {
+impl AsFd for CreatedChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.dispatcher
             .descriptor()

@@ -12,7 +12,7 @@ use super::region::Region;
 use crate::pd::DomainKey;
 
 /// State shared by the buffers of a pool.
-pub(crate) struct PoolInner {
+pub(crate) struct SharedPool {
     pub(crate) region: Region,
     pub(crate) size: u32,
     /// Never moved or resized, because buffers point to their slots.
@@ -27,19 +27,19 @@ pub(crate) struct PoolSlot {
     pub(crate) sge: ibv_sge,
     pub(crate) start: NonNull<u8>,
     pub(crate) domain: DomainKey,
-    /// One reference to the [`PoolInner`] while the slot is taken.
-    pub(crate) pool: Cell<*const PoolInner>,
+    /// One reference to the [`SharedPool`] while the slot is taken.
+    pub(crate) pool: Cell<*const SharedPool>,
     pub(crate) len: Cell<u32>,
     index: u32,
 }
 
 // SAFETY: the region and the list are Send. A slot is only accessed by the owner of its buffer, or,
 // while it is being taken from the free list, by the thread that takes it.
-unsafe impl Send for PoolInner {}
+unsafe impl Send for SharedPool {}
 // SAFETY: as for Send; the region and the list are Sync as well.
-unsafe impl Sync for PoolInner {}
+unsafe impl Sync for SharedPool {}
 
-impl PoolInner {
+impl SharedPool {
     pub(crate) fn new(
         region: Region,
         count: u32,
@@ -90,7 +90,7 @@ impl PoolSlot {
     /// Must be called once, by the drop of the only buffer of the slot.
     #[inline(never)]
     pub(crate) unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the same contract. No reference to the slot is alive when the PoolInner may be
+        // SAFETY: the same contract. No reference to the slot is alive when the SharedPool may be
         // dropped.
         let (index, pool) = unsafe { (this.as_ref().index, Self::take_pool(this)) };
         pool.free().push(index);
@@ -102,7 +102,7 @@ impl PoolSlot {
     /// # Safety
     /// Must be called once, by the drop of the only buffer of the slot.
     #[inline]
-    pub(crate) unsafe fn take_pool(this: NonNull<Self>) -> Arc<PoolInner> {
+    pub(crate) unsafe fn take_pool(this: NonNull<Self>) -> Arc<SharedPool> {
         // SAFETY: the caller guarantees that the slot is taken, so it owns one reference.
         unsafe { Arc::from_raw(this.as_ref().pool.get()) }
     }

@@ -16,7 +16,7 @@ use crate::pd::ParentDomain;
 
 /// The `ibv_cq`, shared by its [`CompletionQueue`](crate::CompletionQueue) and the queue pairs that
 /// complete on it. The last owner destroys it.
-pub(crate) struct CqInner {
+pub(crate) struct SharedCq {
     pub(crate) raw: NonNull<ibv_cq>,
     pub(crate) id: CqId,
     pub(crate) context: Context,
@@ -33,11 +33,11 @@ pub(crate) struct CqInner {
 // SAFETY: only the one `CompletionQueue` polls, arms and modifies the queue, with `&mut self`.
 // Queue pairs are only created and destroyed on it, which is thread safe in libibverbs, or excluded
 // by a lock (`LeftCompletions`).
-unsafe impl Send for CqInner {}
+unsafe impl Send for SharedCq {}
 // SAFETY: see `Send`.
-unsafe impl Sync for CqInner {}
+unsafe impl Sync for SharedCq {}
 
-impl CqInner {
+impl SharedCq {
     pub(crate) fn as_ptr(&self) -> *mut ibv_cq {
         self.raw.as_ptr()
     }
@@ -69,7 +69,7 @@ impl CqInner {
     }
 }
 
-impl Drop for CqInner {
+impl Drop for SharedCq {
     fn drop(&mut self) {
         forked::remove(Object::CompletionQueue(self.raw.cast()));
         // SAFETY: this is the last owner: each queue pair on the queue holds an `Arc` of this.
