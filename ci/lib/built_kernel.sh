@@ -55,7 +55,8 @@ unpack_kernel_source() {
 }
 
 # lockdep stops at its first report, so a known fault would hide all others. siw takes the lock of a
-# socket's callbacks without disabling soft interrupts, which also take it (DRIVERS.md, fault 52).
+# socket's callbacks without disabling soft interrupts, which also take it (docs/drivers.md, fault
+# 52).
 correct_siw_locks() { # DIR
     sed -i -E 's/\b(read_(un)?lock)(\(&sk->sk_callback_lock\))/\1_bh\3/' "$1"/siw_cm.c "$1"/siw_qp.c
     grep -q 'read_lock_bh(&sk->sk_callback_lock)' "$1/siw_cm.c" || die "siw's callbacks have changed: revise correct_siw_locks"

@@ -46,7 +46,7 @@ struct AllocatedMemory {
 
 // SAFETY: the memory is a handle, and the libibverbs functions on it are thread-safe. Concurrent
 // copies are no data race, because the provider accesses the memory atomically, word by word
-// (ci/DRIVERS.md, "What the library assumes").
+// (docs/drivers.md, "What the library assumes").
 unsafe impl Send for AllocatedMemory {}
 // SAFETY: as for Send.
 unsafe impl Sync for AllocatedMemory {}

@@ -1,5 +1,5 @@
 //! Credits, acknowledgements and the end of the stream: the state of the protocol, without I/O.
-//! `PROTOCOL.md` describes the rules.
+//! `docs/design-messenger.md` describes the rules.
 
 use std::collections::VecDeque;
 

@@ -38,7 +38,7 @@ impl SharedReceives {
     /// from it.
     ///
     /// A queue pair in ERR does not complete a receive that it has begun, or completes it later
-    /// (IBTA 10.3.1; ci/DRIVERS.md, fault 57). The application never learns which one it was, and
+    /// (IBTA 10.3.1; docs/drivers.md, fault 57). The application never learns which one it was, and
     /// only destroying the queue returns its buffer.
     pub(crate) fn renew(&self) -> Result<()> {
         if self.may_lack.swap(false, Ordering::AcqRel) {

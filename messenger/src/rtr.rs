@@ -16,7 +16,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Posts empty WRITEs until the peer's greeting has arrived or the connection has ended.
 ///
 /// The passive side of Soft-iWARP does not notice data that arrives before its kernel has finished
-/// accepting, until more data arrives (ci/DRIVERS.md, fault 50). The greeting of the active side
+/// accepting, until more data arrives (docs/drivers.md, fault 50). The greeting of the active side
 /// can be such data. An empty WRITE is the RTR message of RFC 6581: it changes nothing else.
 pub(crate) fn start(endpoint: &Arc<Endpoint>) {
     let endpoint = Arc::downgrade(endpoint);

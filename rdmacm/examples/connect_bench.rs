@@ -225,7 +225,7 @@ impl QueuePairs {
         let options = QpOptions::new().max_send_wr(1).max_recv_wr(1);
         self.pd.create_qp(&self.cq, &self.cq, options).or_else(|_| {
             // Soft-iWARP can fail to create further queue pairs in an open context, but not in
-            // another one (ci/DRIVERS.md).
+            // another one (docs/drivers.md).
             *self = Self::new(&self.device)?;
             self.pd.create_qp(&self.cq, &self.cq, options)
         })

@@ -36,7 +36,7 @@ pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as 
 ///
 /// # Devices with strict rules
 /// This library relies on a property of a device only if there is evidence for it, for each
-/// provider of rdma-core (`ci/DRIVERS.md` has the table). An unknown provider has no property.
+/// provider of rdma-core (`docs/drivers.md` has the table). An unknown provider has no property.
 /// mlx4, mlx5, mthca, hns, rxe and siw have all that an application notices. Without a property, an
 /// application loses this:
 ///

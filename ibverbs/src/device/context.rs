@@ -182,7 +182,7 @@ impl Context {
         locked.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `true` for Soft-RoCE, for which some calls need a workaround (ci/DRIVERS.md). The
+    /// Returns `true` for Soft-RoCE, for which some calls need a workaround (docs/drivers.md). The
     /// device is queried once.
     pub(crate) fn is_soft_roce(&self) -> Result<bool> {
         if let Some(&known) = self.0.soft_roce.get() {

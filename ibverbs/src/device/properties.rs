@@ -1,8 +1,8 @@
 //! Properties of devices that memory safety depends on.
 //!
 //! A property is granted to a provider by its row in [`PROVIDERS`], with the evidence in
-//! ci/DRIVERS.md. A provider without a row has none, and gets the rules of [`STRICTEST`], which are
-//! sound for every provider of rdma-core 65.
+//! docs/drivers.md. A provider without a row has none, and gets the rules of [`STRICTEST`], which
+//! are sound for every provider of rdma-core 65.
 
 use bitflags::bitflags;
 
@@ -45,7 +45,7 @@ pub(crate) struct DeviceProperties {
 bitflags! {
     /// Uses of a provider that the library avoids, because the provider's code makes them unsafe:
     /// it copies to or from addresses with the processor, follows freed memory, or writes outside
-    /// of its own. The evidence is in ci/DRIVERS.md, "What is avoided".
+    /// of its own. The evidence is in docs/drivers.md, "What is avoided".
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Avoided: u32 {
         /// Shared receive queues.
@@ -125,7 +125,7 @@ struct Provider {
 
 use LeftCompletions::{Dangerous, Found, Harmless, RemovedLate};
 
-/// The providers of rdma-core 65. A test compares the rows with the table in ci/DRIVERS.md.
+/// The providers of rdma-core 65. A test compares the rows with the table in docs/drivers.md.
 #[rustfmt::skip]
 const PROVIDERS: [Provider; 18] = [
     row("bnxt_re",    IBTA,  Harmless,    Avoided::EXTENDED_SENDS.union(Avoided::CQ_RESIZE).union(Avoided::EVENTS)),
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "compares texts of a document, which takes minutes")]
     fn the_book_has_the_row_of_each_provider() {
-        let book = include_str!("../../../ci/DRIVERS.md");
+        let book = include_str!("../../../docs/drivers.md");
         let rows: Vec<&str> = book.lines().filter(|line| line.starts_with("| ")).collect();
         for row in PROVIDERS {
             let left = match row.left_completions {
@@ -226,7 +226,7 @@ mod tests {
             for line in [properties, avoided] {
                 assert!(
                     rows.iter().any(|text| text.starts_with(&line)),
-                    "ci/DRIVERS.md has no line {line}"
+                    "docs/drivers.md has no line {line}"
                 );
             }
         }

@@ -49,7 +49,7 @@ impl FieldSet for SourceGid {
     const NAMES: [Option<&'static str>; 4] = [Some("source GID"), None, None, None];
     const CREATE: &str = "efadv_create_cq";
     // A failed `ibv_next_poll` of libefa before version 61 damages the table of requests
-    // (ci/DRIVERS.md, fault 53).
+    // (docs/drivers.md, fault 53).
     const ONE_BY_ONE: bool = true;
 
     unsafe fn create(context: *mut ibv_context, attr: &mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {

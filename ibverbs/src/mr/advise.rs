@@ -47,7 +47,7 @@ impl SharedRegion {
     #[doc(alias = "ibv_advise_mr")]
     pub fn advise(&self, advice: Advice, wait: bool) -> Result<()> {
         // rxe does not check it, and uses the kernel's record of other memory as one of on-demand
-        // memory (fault 47 of ci/DRIVERS.md).
+        // memory (fault 47 of docs/drivers.md).
         let access = self.region().raw_access(self.access());
         if !access.contains(RawAccess::ON_DEMAND) {
             let what = "the memory is not registered for on-demand paging";

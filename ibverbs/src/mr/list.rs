@@ -98,7 +98,7 @@ impl BufList {
 }
 
 /// Returns the entries of a list without those of no bytes, which crash the kernel of Soft-iWARP if
-/// others follow (ci/DRIVERS.md, fault 49). A list of empty entries only is harmless.
+/// others follow (docs/drivers.md, fault 49). A list of empty entries only is harmless.
 pub(crate) fn gather_entries(
     entries: impl Iterator<Item = ibv_sge> + Clone,
 ) -> impl Iterator<Item = ibv_sge> {

@@ -95,7 +95,7 @@ impl Registration {
             return Err(Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what));
         }
         if access.contains(RawAccess::ON_DEMAND) && pd.context().is_soft_roce()? {
-            // It writes outside the target (fault 47 of ci/DRIVERS.md).
+            // It writes outside the target (fault 47 of docs/drivers.md).
             let what = format!("{}: on-demand paging of Soft-RoCE damages memory", what());
             return Err(Error::new(ErrorKind::Unsupported, "ibv_reg_mr", what)
                 .with_help("set MemoryOptions::on_demand to false"));

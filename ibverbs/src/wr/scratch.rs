@@ -317,7 +317,7 @@ fn next_entry<W: Link>(batch: &mut Vec<Entry<W>>, index: usize) -> *mut Entry<W>
 #[inline]
 unsafe fn write_sge(gather: Gather<'_>, sge: *mut ibv_sge) -> (*mut ibv_sge, i32) {
     let (entry, count) = match gather {
-        // Providers read the first entry of an empty list too (ci/DRIVERS.md).
+        // Providers read the first entry of an empty list too (docs/drivers.md).
         Gather::Empty | Gather::List { count: 0, .. } => (ibv_sge::default(), 0),
         Gather::One(entry) => (entry, 1),
         Gather::Whole(entry) => return (ptr::from_ref(entry).cast_mut(), 1),

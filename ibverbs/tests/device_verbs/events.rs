@@ -270,7 +270,7 @@ fn srq_limit_and_last_wqe_events_name_their_queues() {
             queue: receiver.id(),
             qp_num: receiver.qp_num(),
         };
-        // rxe raises the event again when its responder runs again (ci/DRIVERS.md).
+        // rxe raises the event again when its responder runs again (docs/drivers.md).
         assert!(!seen.is_empty(), "no event");
         for event in &seen {
             assert_eq!(

@@ -257,7 +257,7 @@ fn relaxed_ordering_is_ignored_and_odp_is_unsupported() {
     });
 }
 
-/// Linux 7.3 supports it, but damages memory (fault 47 of `ci/DRIVERS.md`).
+/// Linux 7.3 supports it, but damages memory (fault 47 of `docs/drivers.md`).
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn odp_of_soft_roce_is_refused() {

@@ -1,5 +1,6 @@
 //! Verbs that are newer than rdma-core 44. With an older library they must fail with a clear error;
-//! with rdma-core 65, the table in `ci/DRIVERS.md` must match the devices (`ci/test newer_verbs`).
+//! with rdma-core 65, the table in `docs/drivers.md` must match the devices (`ci/test
+//! newer_verbs`).
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -33,7 +34,7 @@ fn table(context: &Context) -> BTreeMap<&'static str, (u32, &'static str)> {
         _ if is_efa(context) => 5,
         _ => 2,
     };
-    let text = include_str!("../../../ci/DRIVERS.md");
+    let text = include_str!("../../../docs/drivers.md");
     let (_, rest) = text.split_once("### Verbs newer").expect("the section");
     let (section, _) = rest.split_once("\n## ").expect("a following section");
     let rows = section.lines().filter(|line| line.starts_with("| `"));

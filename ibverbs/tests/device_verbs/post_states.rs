@@ -1,5 +1,5 @@
 //! Posts to queue pairs that are not connected or have failed: the error names the state and the
-//! remedy. `ci/DRIVERS.md` lists the posts that each driver accepts.
+//! remedy. `docs/drivers.md` lists the posts that each driver accepts.
 
 use std::convert::Infallible;
 

@@ -114,7 +114,7 @@ fn an_unknown_sender_is_answered_by_its_gid() {
 }
 
 /// A failed `ibv_next_poll` would damage the provider's table of the sends of `a`
-/// (`ci/DRIVERS.md`, fault 53).
+/// (`docs/drivers.md`, fault 53).
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn completions_of_a_destroyed_queue_pair_do_no_harm() {

@@ -1,5 +1,5 @@
-//! Verbs that the drivers do not support. The table in `ci/DRIVERS.md` must match the devices, and
-//! an unsupported verb must fail with an error.
+//! Verbs that the drivers do not support. The table in `docs/drivers.md` must match the devices,
+//! and an unsupported verb must fail with an error.
 
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Devices with the faults of real ones (ci/DRIVERS.md): memory that is read after the completion,
-//! lost and spurious completions, and refused posts that stay queued.
+//! Devices with the faults of real ones (docs/drivers.md): memory that is read after the
+//! completion, lost and spurious completions, and refused posts that stay queued.
 
 use crate::fixture::{IN_ORDER, OUT_OF_ORDER, PROFILES, Pair, buf_bytes, connect, in_order, small};
 use fake_provider::{Overrun, Profile, Provider, SendOrder, Transport, UnconnectedPosts};

@@ -386,7 +386,7 @@ fn srq_attributes_can_be_set_and_queried() {
     setup.finish();
 }
 
-/// mlx5 removes the completions of a queue pair that is destroyed (ci/DRIVERS.md, fault 45). The
+/// mlx5 removes the completions of a queue pair that is destroyed (docs/drivers.md, fault 45). The
 /// device can use the entry of the shared receive queue again, but the buffer must not move.
 #[test]
 fn a_removed_completion_keeps_the_buffer_in_its_srq() {

@@ -54,7 +54,7 @@ fn possible(provider: Provider) -> Vec<&'static str> {
     possible.map(|(name, _)| name).collect()
 }
 
-/// ci/DRIVERS.md, "What is avoided". mlx5 is in `mlx5_scatter.rs` of nic-model, because libmlx5
+/// docs/drivers.md, "What is avoided". mlx5 is in `mlx5_scatter.rs` of nic-model, because libmlx5
 /// creates its queue pairs.
 #[test]
 fn what_a_provider_makes_unsafe_is_avoided() {

@@ -269,7 +269,7 @@ fn port_of_a_driver_that_is_down_is_named() {
 fn port_that_is_down_is_named_when_no_peer_answers() {
     for endpoint in one_endpoint_each() {
         if !endpoint.is_iwarp() {
-            // ci/DRIVERS.md, fault 59: nothing could connect to the device afterwards.
+            // docs/drivers.md, fault 59: nothing could connect to the device afterwards.
             continue;
         }
         let listener = endpoint.listen();

@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// Time limit of one address resolution of the kernel, which is started again until the time limit
 /// of the application. The kernel can miss that the peer's link-layer address has arrived, and then
-/// looks again only at the time limit (ci/DRIVERS.md, fault 60).
+/// looks again only at the time limit (docs/drivers.md, fault 60).
 const ADDRESS_ATTEMPT: Duration = Duration::from_millis(250);
 
 /// Result type of a resolution.

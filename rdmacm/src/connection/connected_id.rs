@@ -254,7 +254,7 @@ impl AsFd for ConnectedId {
     }
 }
 
-/// Replaces the event of a peer that has withdrawn its acceptance (ci/DRIVERS.md, fact 62).
+/// Replaces the event of a peer that has withdrawn its acceptance (docs/drivers.md, fact 62).
 fn rejected_to_disconnected(event: CmEvent) -> CmEvent {
     if event.event_type != CmEventType::REJECTED {
         return event;

@@ -265,8 +265,8 @@ impl Id {
             .ok_or_else(|| missing("the address family of the local address is unknown"))?;
         let id = self.as_ptr();
         // SAFETY: `self` keeps the identifier alive, and nothing changes it meanwhile: librdmacm
-        // changes these fields only in calls of the owner and when an event is read (ci/DRIVERS.md,
-        // "What the library assumes").
+        // changes these fields only in calls of the owner and when an event is read
+        // (docs/drivers.md, "What the library assumes").
         let (verbs, port_num) = self
             .channel
             .without_readers(|| unsafe { ((*id).verbs, (*id).port_num) });

@@ -11,7 +11,7 @@ use crate::id::{Id, IdOptions};
 use crate::passive::{Listener, ListeningId};
 
 /// Maximum number of ports that are tried if the system selects the port. Soft-iWARP cannot use the
-/// selected one if TCP does (`ci/DRIVERS.md`, fault 64).
+/// selected one if TCP does (`docs/drivers.md`, fault 64).
 const MAX_PORTS: u32 = 16;
 
 /// Options for listening for connect requests ([`bind`](Self::bind)) or for requests to a datagram

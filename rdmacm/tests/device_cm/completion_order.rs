@@ -1,6 +1,6 @@
 //! Conclusions from a completion, on real drivers: which requests have completed, and that the
 //! device has finished with their memory. Soft-iWARP completes sends out of order and lets TCP
-//! transmit pages after their request has completed (ci/DRIVERS.md).
+//! transmit pages after their request has completed (docs/drivers.md).
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -151,7 +151,7 @@ fn lent_memory_is_not_transmitted_after_its_scope() {
         drop(a.connection);
         message.fill(b'S');
         // The bytes that arrive together with the end of the connection can be lost (fault 56 in
-        // ci/DRIVERS.md).
+        // docs/drivers.md).
         let received = data_within(&sink, DELAY * 10);
         assert!(
             received.iter().all(|&byte| byte == b'A' || byte == 0),
@@ -285,7 +285,7 @@ fn unsignaled_frozen_memory_is_not_used_again() {
         drop((frozen, a));
         let secrets: Vec<Vec<u8>> = (0..16).map(|_| vec![b'S'; LEN]).collect();
         // The bytes that arrive together with the end of the connection can be lost (fault 56 in
-        // ci/DRIVERS.md).
+        // docs/drivers.md).
         let received = data_within(&sink, DELAY * 10);
         assert!(
             received.iter().all(|&byte| byte == b'A' || byte == 0),

@@ -55,7 +55,7 @@ fn dropping_one_side_disconnects_the_other() {
 }
 
 /// The active side is often connected before the passive side has dropped its acceptance. On RoCE
-/// the kernel then reports one of two events (ci/DRIVERS.md, fact 62).
+/// the kernel then reports one of two events (docs/drivers.md, fact 62).
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn dropping_an_acceptance_disconnects_the_active_side() {

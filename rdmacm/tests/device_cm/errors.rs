@@ -139,7 +139,7 @@ fn send_with_inv_of_a_wrong_key_fails_at_the_receiver() {
             assert_eq!(received.status(), WcStatus::REM_INV_REQ_ERR);
             assert_eq!(received.invalidated_rkey(), None);
             assert!(received.into_buf().is_some());
-            // No device reports this to the sender (see ci/DRIVERS.md).
+            // No device reports this to the sender (see docs/drivers.md).
             assert!(a.retire().into_buf().is_some());
         });
     }
@@ -152,7 +152,7 @@ fn send_with_inv_invalidates_a_key_of_the_peer() {
         assert_no_leaks(&endpoint, || {
             let (mut a, mut b) = endpoint.pair();
             // Soft-iWARP has no memory windows, so the key of a region is invalidated
-            // (ci/DRIVERS.md, fault 40).
+            // (docs/drivers.md, fault 40).
             let access = if iwarp {
                 REMOTE_ACCESS
             } else {

@@ -139,7 +139,7 @@ fn connect_without_acknowledging(address: SocketAddr, private_data: &[u8]) -> i3
 /// peer if it is to be killed afterwards.
 ///
 /// Soft-iWARP closes a listener if a peer ends its TCP connection before the driver has accepted it
-/// (`ci/DRIVERS.md`, fault 61). Then all is repeated with another listener.
+/// (`docs/drivers.md`, fault 61). Then all is repeated with another listener.
 fn serve_after(endpoint: &Endpoint, attack: impl Fn(&Listener) -> Option<Child>) {
     let is_served = || {
         let listener = endpoint.listen();
@@ -285,7 +285,7 @@ fn random_packets_do_not_disturb_the_listener() {
     let noise: Vec<u8> = (0..=255).cycle().take(1000).collect();
     for endpoint in one_endpoint_each() {
         if endpoint.is_iwarp() {
-            // Any TCP connection to a listener of Soft-iWARP can stop the kernel (ci/DRIVERS.md),
+            // Any TCP connection to a listener of Soft-iWARP can stop the kernel (docs/drivers.md),
             // so iWARP is not tested.
             println!("{}: skipped", endpoint.name());
             continue;

@@ -108,8 +108,8 @@ fn iwarp() -> Endpoint {
     endpoints.find(Endpoint::is_iwarp).expect("no iWARP device")
 }
 
-/// Fault 50 in ci/DRIVERS.md: data that arrives before the kernel has replaced the callback of the
-/// socket stays in the socket until more data arrives.
+/// Fault 50 in docs/drivers.md: data that arrives before the kernel has replaced the callback of
+/// the socket stays in the socket until more data arrives.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_early_message_waits_for_more_data() {
@@ -124,7 +124,7 @@ fn an_early_message_waits_for_more_data() {
     let noticed = passive.retire_within(ARRIVAL);
     assert!(
         noticed.is_none(),
-        "the kernel has no fault 50: remove the workarounds that ci/DRIVERS.md names"
+        "the kernel has no fault 50: remove the workarounds that docs/drivers.md names"
     );
     peer.send(SEND, 0, 2, b"later");
     for expected in [b"early", b"later"] {
@@ -134,8 +134,8 @@ fn an_early_message_waits_for_more_data() {
     }
 }
 
-/// Fault 51 in ci/DRIVERS.md: a READ of 0 bytes that arrives during a transmission is answered with
-/// the length of what is being transmitted.
+/// Fault 51 in docs/drivers.md: a READ of 0 bytes that arrives during a transmission is answered
+/// with the length of what is being transmitted.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_empty_read_during_a_transmission_is_answered_wrongly() {
@@ -174,7 +174,7 @@ fn an_empty_read_during_a_transmission_is_answered_wrongly() {
         if is_transmitting {
             assert_ne!(
                 len, 0,
-                "the kernel has no fault 51: correct ci/DRIVERS.md, and let rperf read no bytes"
+                "the kernel has no fault 51: correct docs/drivers.md, and let rperf read no bytes"
             );
         } else {
             assert_eq!(len, 0, "nothing was transmitted");

@@ -248,7 +248,7 @@ fn requests_beyond_the_backlog_are_rejected_and_retried() {
     for endpoint in one_endpoint_each() {
         if endpoint.is_iwarp() {
             // Closing a listener of Soft-iWARP that has rejected requests can stop the kernel
-            // (ci/DRIVERS.md).
+            // (docs/drivers.md).
             println!("{}: skipped", endpoint.name());
             continue;
         }
@@ -360,7 +360,7 @@ fn the_rate_is_comparable_with_cmtime() {
                     "{ours} µs per connection, cmtime {theirs} µs"
                 );
             }
-            // On Soft-iWARP it may fail to create its queue pairs (ci/DRIVERS.md, fault 2).
+            // On Soft-iWARP it may fail to create its queue pairs (docs/drivers.md, fault 2).
             None => println!(
                 "{}: {ours:.0} µs per connection, cmtime failed",
                 endpoint.name()

@@ -168,7 +168,7 @@ unsafe fn post_one_send(
 }
 
 /// Checks that the first entry of an empty list names no memory: several providers use it without
-/// looking at the number of entries (ci/DRIVERS.md, "What is avoided").
+/// looking at the number of entries (docs/drivers.md, "What is avoided").
 ///
 /// # Safety
 /// The list is null, or has a readable entry.

@@ -71,7 +71,7 @@ pub fn is_iwarp(device: &str) -> bool {
 }
 
 /// Returns `true` if the running kernel has this version, such as `"7.3"`, or a newer one. For
-/// behaviour of the drivers that has changed (`ci/DRIVERS.md`).
+/// behaviour of the drivers that has changed (`docs/drivers.md`).
 ///
 /// # Panics
 /// Panics if the version of the kernel cannot be read, or if `version` is not a version.

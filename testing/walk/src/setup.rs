@@ -28,7 +28,7 @@ pub struct Setup {
     pub address: Option<IpAddr>,
     /// The path between queue pairs that connect without rdma_cm, which iWARP requires.
     pub path: Option<RcPath>,
-    /// Sends complete in the order of posting, except those of SRD (ci/DRIVERS.md).
+    /// Sends complete in the order of posting, except those of SRD (docs/drivers.md).
     pub in_order: bool,
     /// A send of a connection waits if the peer has no receive.
     pub sends_wait: bool,

@@ -18,7 +18,7 @@ pub(crate) const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// Verbs that some devices do not support, as the table in `ci/DRIVERS.md` names them.
+/// Verbs that some devices do not support, as the table in `docs/drivers.md` names them.
 #[allow(dead_code, reason = "the tests of some verbs need a feature")]
 pub(crate) mod verb {
     pub(crate) const RC: &str = "`ibv_create_qp`: RC";

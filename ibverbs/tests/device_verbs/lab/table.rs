@@ -1,4 +1,4 @@
-//! The table of unsupported verbs in `ci/DRIVERS.md`. The tests in `unsupported.rs` compare it
+//! The table of unsupported verbs in `docs/drivers.md`. The tests in `unsupported.rs` compare it
 //! with the devices.
 
 use ibverbs::{Context, device::TransportType};
@@ -25,7 +25,7 @@ impl Row {
 
 /// Returns the rows of the table.
 pub(crate) fn rows() -> Vec<Row> {
-    let text = include_str!("../../../../ci/DRIVERS.md");
+    let text = include_str!("../../../../docs/drivers.md");
     let (_, rest) = text
         .split_once("## Unsupported verbs")
         .expect("the section");

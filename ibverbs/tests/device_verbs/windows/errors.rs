@@ -11,7 +11,7 @@ use super::{REMOTE_ACCESS, pair_and_region};
 use crate::lab::{LeakCheck, extended_and_classic, pair_with_access, roce};
 
 /// Returns `true` for the status of a locally rejected request. Soft-RoCE flushes it instead of
-/// reporting the specified status (ci/DRIVERS.md).
+/// reporting the specified status (docs/drivers.md).
 fn is_local_error(status: WcStatus, specified: WcStatus) -> bool {
     // mlx5 reports errors of windows and invalidations as bind errors.
     [specified, WcStatus::WR_FLUSH_ERR, WcStatus::MW_BIND_ERR].contains(&status)

@@ -116,7 +116,7 @@ fn window_limits_rights_and_range() {
                 assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
             } else {
                 // rxe checks the bounds of the region instead of those of the window
-                // (ci/DRIVERS.md).
+                // (docs/drivers.md).
                 let claimed = RemoteMemory {
                     len: 4097,
                     ..remote

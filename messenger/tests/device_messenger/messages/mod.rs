@@ -137,7 +137,7 @@ fn receives_are_posted_before_the_peer_needs_them() {
                     }
                     _ => server.shutdown(TIMEOUT).expect("shutdown"),
                 }
-                // Those for the four other control messages of PROTOCOL.md.
+                // Those for the four other control messages of docs/design-messenger.md.
                 assert_eq!(free(&mut server), unused - 4);
                 checked.send(()).expect("the client waits");
                 // Credits that arrive meanwhile take receives, too, but not each time.

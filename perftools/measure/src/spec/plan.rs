@@ -182,7 +182,7 @@ impl Plan {
 
     /// Returns `true` if receives need memory. With other verbs than send they take only credits
     /// and immediate data. But the provider of EFA keeps receives without memory from the adapter
-    /// (ci/DRIVERS.md).
+    /// (docs/drivers.md).
     pub(crate) fn receives_into_memory(self) -> bool {
         let is_send = !self.verb.is_one_sided();
         is_send || self.verb == Verb::WriteImm && self.service == Service::Srd

@@ -97,7 +97,7 @@ impl Shape {
     /// Returns `true` if the numbers of the messages in flight differ by less than the depth. A
     /// queue pair that lags behind then stops the others sooner, but no queue needs slots for all
     /// messages, which are too many only with many queue pairs. Soft-iWARP fails to create many
-    /// small queue pairs (ci/DRIVERS.md, fault 2).
+    /// small queue pairs (docs/drivers.md, fault 2).
     pub(crate) fn takes_turns(&self) -> bool {
         let is_ordered = self.is_reliable() && self.plan.service.is_ordered();
         self.qps > MAX_LARGE_QUEUES && self.infiniband && is_ordered && !self.touches_payload()

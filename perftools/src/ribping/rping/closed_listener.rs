@@ -1,6 +1,6 @@
 //! Detection of a listener that its driver has closed. Soft-iWARP listens on a TCP socket of the
-//! kernel, and closes it without an event if a peer ends its TCP connection early (`ci/DRIVERS.md`,
-//! fault 61).
+//! kernel, and closes it without an event if a peer ends its TCP connection early
+//! (`docs/drivers.md`, fault 61).
 
 use std::fmt::Write as _;
 use std::fs;

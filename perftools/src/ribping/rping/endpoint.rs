@@ -140,7 +140,7 @@ impl RpingEndpoint {
 }
 
 /// Posts an empty WRITE on iWARP. The passive side of Soft-iWARP can overlook the first message
-/// until more data arrives (ci/DRIVERS.md, fault 50).
+/// until more data arrives (docs/drivers.md, fault 50).
 pub(super) fn post_rtr(connection: &mut Connection) -> Result<()> {
     let is_iwarp = connection.transport() == TransportType::IWARP;
     let qp = connection.qp_mut();

@@ -286,7 +286,7 @@ fn serve(
     activity: &Activity,
 ) -> Result<()> {
     // With some numbers of objects, Soft-iWARP creates no further ones on the shared context (fault
-    // 2 in ci/DRIVERS.md). A client that requests many connections could bring this about.
+    // 2 in docs/drivers.md). A client that requests many connections could bring this about.
     let (endpoint, qp, buffer) =
         create_objects(context).or_else(|_| create_objects(&request.context()?))?;
     let send_slots = qp.send_slots_free();

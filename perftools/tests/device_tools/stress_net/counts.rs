@@ -51,7 +51,7 @@ impl End {
 }
 
 /// Reasons for which a test may fail on a network that loses packets. Wrong data is none of them.
-/// "Remote invalid request" is a fault of rxe (ci/DRIVERS.md, fault 63).
+/// "Remote invalid request" is a fault of rxe (docs/drivers.md, fault 63).
 const REASONS: &[&str] = &[
     "nothing arrived from the peer",
     "timed out",

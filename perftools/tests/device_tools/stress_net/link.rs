@@ -87,7 +87,7 @@ impl Link {
                     echo 0 >ipv4/conf/$i/rp_filter; echo 0 >ipv4/conf/$i/send_redirects
                 done'
             # The kernel sends no packets larger than the MTU, because SCTP fails on duplicates of
-            # them (ci/DRIVERS.md, fault 65).
+            # them (docs/drivers.md, fault 65).
             ip link set {interface} gso_max_segs 1 gso_max_size $(cat /sys/class/net/{interface}/mtu)
             cd /proc/sys/net/ipv4/conf
             echo 1 >{interface}/accept_local

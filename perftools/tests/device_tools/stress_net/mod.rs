@@ -141,7 +141,7 @@ fn test_network(
         tests.retain(|test| test.starts_with("rc"));
     }
     let is_atomic = |test: &str| test.contains("compare") || test.contains("fetch");
-    // rxe receives no more writes of several packets after it lost a packet (ci/DRIVERS.md, fault
+    // rxe receives no more writes of several packets after it lost a packet (docs/drivers.md, fault
     // 55).
     let has_one_packet = |test: &str| test.starts_with("ud_") || test.starts_with("uc_rdma");
     let chosen = |is_wanted: &dyn Fn(&str) -> bool| {

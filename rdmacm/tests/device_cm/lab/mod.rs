@@ -149,7 +149,7 @@ impl Resources {
 }
 
 /// Objects for many queue pairs, some on each context of the device. Soft-iWARP fails to create one
-/// in dozens on a single context (ci/DRIVERS.md, fault 2).
+/// in dozens on a single context (docs/drivers.md, fault 2).
 pub(crate) struct ResourcePool(Vec<Resources>);
 
 impl ResourcePool {
@@ -212,7 +212,7 @@ impl Peer {
     /// waits for it for a limited time.
     ///
     /// The passive side of Soft-iWARP may not notice that message before more data arrives
-    /// (ci/DRIVERS.md, fault 50). Empty WRITEs are that data.
+    /// (docs/drivers.md, fault 50). Empty WRITEs are that data.
     pub(crate) fn wait_for_effect<R>(
         &mut self,
         mut wait: impl FnMut(&mut Self, Duration) -> Option<R>,

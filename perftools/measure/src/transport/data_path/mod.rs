@@ -96,7 +96,7 @@ struct QpGroup {
 
 /// RDMA reads at the end of a test that follow all writes. A completion of a write on iWARP only
 /// shows that the local TCP stack has the data. The reads have one byte, because Soft-iWARP answers
-/// an empty one with the data of its latest request while it transmits (ci/DRIVERS.md, fault 51).
+/// an empty one with the data of its latest request while it transmits (docs/drivers.md, fault 51).
 struct Placement {
     /// Target of the reads, for each queue pair.
     targets: Vec<Held<SharedRegion>>,
