@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use ibverbs::{QueuePair, Rc, Result, Retired};
-use rdmacm::{ConnectError, ConnectRequest, InProgress, Resolver};
+use rdmacm::{ConnectError, ConnectRequest, Resolver};
 
 pub use self::halves::{AsyncRecvHalf, AsyncSendHalf};
 use self::io::{ReadState, WriteState};
@@ -101,11 +101,11 @@ impl AsyncMessenger {
         resolver: Resolver,
         options: &MessengerOptions<'_>,
     ) -> Result<Self, ConnectError> {
-        let route = resolver.start()?.finish().await?;
+        let route = resolver.start()?.await?;
         let (resources, qp) = Resources::new(options, || route.context())?;
         let mut ready = route.access(options.access).with_qp(qp)?;
         resources.fill(ready.qp_mut())?;
-        let connection = ready.start(&options.params)?.finish().await?;
+        let connection = ready.start(&options.params)?.await?;
         Self::greeted(Messenger::new(connection, resources, true)?).await
     }
 
@@ -127,7 +127,7 @@ impl AsyncMessenger {
             ready.set_cleanup(cleanup);
         }
         resources.fill(ready.qp_mut())?;
-        let connection = ready.start(&options.params)?.finish().await?;
+        let connection = ready.start(&options.params)?.await?;
         Self::greeted(Messenger::new(connection, resources, false)?).await
     }
 

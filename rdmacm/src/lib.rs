@@ -60,7 +60,7 @@
 //!   `join`;
 //! - a call that starts the step and returns an [`InProgress`] with a descriptor: `start` and
 //!   methods that begin with `start_`;
-//! - with the feature `tokio`, a future: `InProgress::finish`.
+//! - with the feature `tokio`, `.await` of the step.
 //!
 //! Dropping a step or its future cancels it.
 //!
@@ -112,6 +112,8 @@ pub use crate::params::{ConnectParams, PrivateDataLimits};
 #[cfg(feature = "tokio")]
 pub use crate::passive::AsyncListener;
 pub use crate::passive::{Accepting, ConnectRequest, ListenOptions, Listener, ReadyRequest};
+#[cfg(feature = "tokio")]
+pub use crate::progress::Finish;
 pub use crate::progress::InProgress;
 pub use crate::reject::RejectReason;
 

@@ -2,12 +2,18 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
+#[cfg(feature = "tokio")]
+use std::pin::Pin;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind};
 
 use crate::event::IdKey;
 use crate::wait::LazyDeadline;
+#[cfg(feature = "tokio")]
+use crate::wait::Readable;
 
 pub(crate) mod sealed {
     use std::time::Duration;
@@ -58,7 +64,7 @@ pub(crate) mod sealed {
 /// - Wait until the descriptor ([`AsFd`]) is readable, for example with `poll(2)`, and call
 ///   [`try_finish`](Self::try_finish).
 /// - Call [`wait`](Self::wait), which blocks up to a time limit.
-/// - With the feature `tokio`, await `finish`.
+/// - With the feature `tokio`, await it.
 ///
 /// An operation on a shared [`EventChannel`](crate::EventChannel) is not awaited. Wait for the
 /// channel, which returns its [`key`](Self::key), and then call [`try_finish`](Self::try_finish).
@@ -118,28 +124,91 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
             }
         }
     }
+}
 
-    /// Awaits the result. Needs a tokio runtime with I/O enabled. There is no time limit; wrap it
-    /// in `tokio::time::timeout` to set one.
-    ///
-    /// # Cancel safety
-    /// The future owns the operation, and dropping it cancels the operation: the queue pair and the
-    /// identifier are destroyed. A peer that was answered already sees that the connection ends,
-    /// and another one that it is rejected. To wait for something else at the same time without
-    /// cancelling, poll the same pinned future again, or use [`try_finish`](Self::try_finish).
-    ///
-    /// # Errors
-    /// Same as the blocking call; also [`ErrorKind::InvalidInput`] if the operation is on a shared
-    /// channel. Await [`EventChannel::next`](crate::EventChannel::next) instead.
-    #[cfg(feature = "tokio")]
-    fn finish(mut self) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send {
-        async move {
-            self.channel().check_private()?;
-            let readable = crate::wait::Readable::new(self.descriptor())?;
-            readable.retry(|| self.try_finish()).await
+/// The future of an [operation in progress](InProgress), which is created by awaiting it. Needs a
+/// tokio runtime with I/O enabled. There is no time limit; wrap it in `tokio::time::timeout` to set
+/// one.
+///
+/// It fails as the blocking call does, and with [`ErrorKind::InvalidInput`] if the operation is on
+/// a shared channel. Await [`EventChannel::next`](crate::EventChannel::next) instead.
+///
+/// # Cancel safety
+/// The future owns the operation, and dropping it cancels the operation: the queue pair and the
+/// identifier are destroyed. A peer that was answered already sees that the connection ends, and
+/// another one that it is rejected. To wait for something else at the same time without cancelling,
+/// poll the same pinned future again, or use [`try_finish`](InProgress::try_finish).
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::Resolver;
+/// # async fn f() -> ibverbs::Result<()> {
+/// let route = Resolver::new("10.99.0.1:7471".parse().expect("an address")).start()?.await?;
+/// println!("{}", route.device_name());
+/// # Ok(()) }
+/// ```
+#[cfg(feature = "tokio")]
+#[doc(alias = "rdma_get_cm_event")]
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Finish<O> {
+    operation: O,
+    /// Registration with the runtime of the first poll.
+    readable: Option<Readable>,
+}
+
+#[cfg(feature = "tokio")]
+impl<O: InProgress + Unpin> Future for Finish<O> {
+    type Output = Result<O::Output, O::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self {
+            operation,
+            readable,
+        } = &mut *self;
+        let readable = match readable {
+            Some(readable) => readable,
+            none => {
+                operation.channel().check_private()?;
+                none.insert(Readable::new(operation.descriptor())?)
+            }
+        };
+        loop {
+            if let Some(output) = operation.try_finish()? {
+                return Poll::Ready(Ok(output));
+            }
+            if !readable.poll_clear(cx)? {
+                return Poll::Pending;
+            }
         }
     }
 }
+
+#[cfg(feature = "tokio")]
+impl<O> Finish<O> {
+    pub(crate) fn new(operation: O) -> Self {
+        Self {
+            operation,
+            readable: None,
+        }
+    }
+}
+
+/// Lets an operation be awaited with the feature `tokio`: `TYPE` or `TYPE where PARAMETER: BOUND`.
+macro_rules! into_future {
+    ($operation:ty $(where $parameter:ident: $bound:path)?) => {
+        #[cfg(feature = "tokio")]
+        impl$(<$parameter: $bound>)? IntoFuture for $operation {
+            type Output = Result<<Self as InProgress>::Output, <Self as InProgress>::Error>;
+            type IntoFuture = crate::progress::Finish<Self>;
+
+            fn into_future(self) -> Self::IntoFuture {
+                crate::progress::Finish::new(self)
+            }
+        }
+    };
+}
+pub(crate) use into_future;
 
 /// Returns the error of a call on an operation that has already finished.
 pub(crate) fn already_finished(verb: &'static str, detail: &dyn fmt::Display) -> Error {

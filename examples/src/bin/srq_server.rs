@@ -26,8 +26,7 @@ use ibverbs::{
     ProtectionDomain, QpOptions, Qpn, Rc, SharedReceiveQueue, SrqOptions, wr,
 };
 use rdmacm::{
-    ConnectParams, ConnectRequest, Connection, EventChannel, IdKey, InProgress, ListenOptions,
-    Resolver,
+    ConnectParams, ConnectRequest, Connection, EventChannel, IdKey, ListenOptions, Resolver,
 };
 use tokio::time::timeout;
 
@@ -161,7 +160,7 @@ impl Server {
             .pd
             .create_qp_with_srq::<Rc>(cq, cq, &self.srq, options)?;
         let accepting = request.with_qp(qp)?.start(&ConnectParams::default())?;
-        let mut client = timeout(TIMEOUT, accepting.finish()).await??;
+        let mut client = timeout(TIMEOUT, accepting).await??;
         client.migrate(events)?;
         self.clients.insert(client.qp().qp_num(), client);
         Ok(())

@@ -15,8 +15,7 @@ use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, transition};
 use crate::params::ConnectParams;
-use crate::progress::sealed::Sealed;
-use crate::progress::{InProgress, already_finished};
+use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
 use crate::wait::Descriptor;
 
 /// A connection being established by [`ReadyRoute::start`](crate::ReadyRoute::start).
@@ -151,6 +150,8 @@ impl Sealed for Connecting {
         self.channel.sleep(timeout)
     }
 }
+
+into_future!(Connecting);
 
 impl InProgress for Connecting {
     type Output = Connection;

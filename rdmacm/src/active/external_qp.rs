@@ -11,8 +11,7 @@ use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, QpIdentity, qp_change};
 use crate::params::{ConnectParams, check_private_data};
-use crate::progress::sealed::Sealed;
-use crate::progress::{InProgress, already_finished};
+use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
 
 /// Sends a connect request for a queue pair of the application.
 pub(crate) fn request<T: DuplexTransport>(
@@ -71,6 +70,8 @@ impl Sealed for ConnectPending {
         &self.channel
     }
 }
+
+into_future!(ConnectPending);
 
 impl InProgress for ConnectPending {
     type Output = ConnectResponse;

@@ -9,8 +9,7 @@ use crate::address::{AddrInfo, IbAddr, LookupOptions, PortSpace, Query};
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::Id;
-use crate::progress::sealed::Sealed;
-use crate::progress::{InProgress, already_finished};
+use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
 
 const VERB: &str = "rdma_resolve_addrinfo";
 
@@ -142,6 +141,8 @@ impl Sealed for LookupPending {
         &self.channel
     }
 }
+
+into_future!(LookupPending);
 
 impl InProgress for LookupPending {
     type Output = Vec<AddrInfo>;

@@ -11,8 +11,7 @@ use crate::address::{Address, PortSpace};
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
-use crate::progress::sealed::Sealed;
-use crate::progress::{InProgress, already_finished};
+use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
 use crate::wait::Deadline;
 
 /// Time that this side waits longer than the kernel, so that the kernel's error arrives first.
@@ -145,6 +144,8 @@ impl<R> Sealed for Resolving<R> {
         &self.channel
     }
 }
+
+into_future!(Resolving<R> where R: Resolved);
 
 #[allow(private_bounds, reason = "only this crate defines result types")]
 impl<R: Resolved> InProgress for Resolving<R> {

@@ -6,8 +6,7 @@ use crate::address::UdAddress;
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
-use crate::progress::sealed::Sealed;
-use crate::progress::{InProgress, already_finished};
+use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
 
 pub(crate) const VERB: &str = "rdma_connect";
 
@@ -83,6 +82,8 @@ impl Sealed for Querying {
         &self.channel
     }
 }
+
+into_future!(Querying);
 
 impl InProgress for Querying {
     type Output = Service;

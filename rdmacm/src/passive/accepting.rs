@@ -11,8 +11,7 @@ use crate::convert::timed_out;
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
-use crate::progress::sealed::Sealed;
-use crate::progress::{InProgress, already_finished};
+use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
 
 /// A connection being accepted by [`ReadyRequest::start`](crate::ReadyRequest::start). Dropping it
 /// disconnects.
@@ -139,6 +138,8 @@ impl Sealed for Accepting {
         &self.channel
     }
 }
+
+into_future!(Accepting);
 
 impl InProgress for Accepting {
     type Output = Connection;

@@ -11,8 +11,7 @@ use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, QpIdentity};
 use crate::params::ConnectParams;
 use crate::passive::VERB;
-use crate::progress::sealed::Sealed;
-use crate::progress::{InProgress, already_finished};
+use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
 
 /// Accepts a connect request for a queue pair of the application.
 pub(crate) fn accept<T: DuplexTransport>(
@@ -94,6 +93,8 @@ impl Sealed for EstablishPending {
         &self.channel
     }
 }
+
+into_future!(EstablishPending);
 
 impl InProgress for EstablishPending {
     type Output = ConnectedId;

@@ -29,7 +29,7 @@ use crate::wait::Readable;
 ///             .qp_mut()
 ///             .post_recv(wr::recv(pd.buf(4096)?))
 ///             .map_err(ibverbs::Error::from)?;
-///         let mut connection = ready.start(&ConnectParams::default())?.finish().await?;
+///         let mut connection = ready.start(&ConnectParams::default())?.await?;
 ///         connection.event().await?; // until the peer disconnects
 ///         Ok::<(), ibverbs::Error>(())
 ///     });

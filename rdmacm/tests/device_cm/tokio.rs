@@ -12,7 +12,7 @@ use ibverbs::ErrorKind;
 use rdmacm::datagram::multicast::JoinAs;
 use rdmacm::{
     AsyncListener, CmEventType, ConnectParams, ConnectRequest, Connection, EventChannel,
-    InProgress, ListenOptions, ReadyRoute, Resolver,
+    ListenOptions, ReadyRoute, Resolver,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -38,7 +38,6 @@ async fn ready(endpoint: &Endpoint, resources: &Resources, address: SocketAddr) 
         .timeout(TIMEOUT)
         .start()
         .expect("start")
-        .finish()
         .await
         .expect("resolve");
     assert_eq!(route.device_name(), endpoint.name());
@@ -52,7 +51,7 @@ async fn connect(endpoint: &Endpoint, resources: &Resources, address: SocketAddr
         .await
         .start(&ConnectParams::default())
         .expect("start");
-    connecting.finish().await.expect("connect")
+    connecting.await.expect("connect")
 }
 
 async fn accept(request: ConnectRequest, resources: &Resources) -> Connection {
@@ -61,7 +60,6 @@ async fn accept(request: ConnectRequest, resources: &Resources) -> Connection {
     ready_request
         .start(&ConnectParams::default())
         .expect("start")
-        .finish()
         .await
         .expect("accept")
 }
@@ -149,8 +147,8 @@ fn several_tasks_await_one_listener() {
 }
 
 /// Polls a future a few times and drops it. Returns `true` if it completed.
-fn poll_and_drop<F: Future>(future: F, times: usize) -> bool {
-    let mut future = pin!(future);
+fn poll_and_drop<F: IntoFuture>(future: F, times: usize) -> bool {
+    let mut future = pin!(future.into_future());
     let mut context = Context::from_waker(Waker::noop());
     (0..times).any(|_| matches!(future.as_mut().poll(&mut context), Poll::Ready(_)))
 }
@@ -166,7 +164,7 @@ fn dropping_a_future_at_any_point_leaks_nothing() {
             let runtime = runtime();
             let _entered = runtime.enter();
             for times in 0..3 {
-                poll_and_drop(resolver().start().expect("start").finish(), times);
+                poll_and_drop(resolver().start().expect("start"), times);
             }
         });
         // On iWARP the kernel keeps objects of a handshake until its own timeout.
@@ -180,7 +178,7 @@ fn dropping_a_future_at_any_point_leaks_nothing() {
                         .await
                         .start(&ConnectParams::default())
                         .expect("start");
-                    let result = timeout(Duration::from_millis(wait), connecting.finish()).await;
+                    let result = timeout(Duration::from_millis(wait), connecting).await;
                     assert!(result.is_err(), "no answer");
                 });
             }
@@ -198,7 +196,7 @@ fn dropping_a_future_at_any_point_leaks_nothing() {
                         .timeout(TIMEOUT)
                         .resolve_datagram();
                     let querying = route.expect("resolve").start_query(b"").expect("start");
-                    assert!(!poll_and_drop(querying.finish(), times), "no answer");
+                    assert!(!poll_and_drop(querying, times), "no answer");
                 }
                 let group = SocketAddr::new([239, 9, 8, 77].into(), 0);
                 for times in (0..3).filter(|_| endpoint.ip.is_ipv4()) {
@@ -206,7 +204,7 @@ fn dropping_a_future_at_any_point_leaks_nothing() {
                         .source(endpoint.ip)
                         .start_join(JoinAs::FULL_MEMBER)
                         .expect("start");
-                    poll_and_drop(joining.finish(), times);
+                    poll_and_drop(joining, times);
                 }
             });
         }
@@ -233,17 +231,15 @@ fn dropped_futures_lose_no_requests_or_events() {
                     .await
                     .start(&ConnectParams::default());
                 let connecting = connecting.expect("start");
-                let (active, mut passive) = tokio::join!(
-                    async { connecting.finish().await.expect("connect") },
-                    async {
+                let (active, mut passive) =
+                    tokio::join!(async { connecting.await.expect("connect") }, async {
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         let request = timeout(TIMEOUT, listener.next_request())
                             .await
                             .expect("in time")
                             .expect("accept");
                         accept(request, &passive_resources).await
-                    },
-                );
+                    },);
                 assert!(
                     timeout(Duration::from_millis(10), passive.event())
                         .await
@@ -279,9 +275,9 @@ fn dropping_a_future_cancels_accepting() {
                 let accepting = ready_request
                     .start(&ConnectParams::default())
                     .expect("start");
-                poll_and_drop(accepting.finish(), 1);
+                poll_and_drop(accepting, 1);
                 // The peer receives either the disconnect or an error.
-                match timeout(TIMEOUT, connecting.expect("start").finish())
+                match timeout(TIMEOUT, connecting.expect("start"))
                     .await
                     .expect("an event or request in time")
                 {
@@ -312,7 +308,7 @@ fn failures_and_a_missing_runtime_are_errors() {
                     .await
                     .start(&ConnectParams::default())
                     .expect("start");
-                let error = timeout(TIMEOUT, connecting.finish())
+                let error = timeout(TIMEOUT, connecting)
                     .await
                     .expect("an event or request in time")
                     .expect_err("no listener");
@@ -386,7 +382,7 @@ fn a_shared_channel_is_awaited_instead_of_its_identifiers() {
                     .expect_err("the channel is shared");
                 assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
                 let resolving = Resolver::new(address).channel(&channel).start();
-                let finished = resolving.expect("start").finish().await;
+                let finished = resolving.expect("start").await;
                 let error = finished.map(drop).expect_err("the channel is shared");
                 assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
                 assert!(error.to_string().contains("EventChannel::next"), "{error}");

@@ -10,8 +10,7 @@ use crate::address::{Address, PortSpace, UdAddress};
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
-use crate::progress::sealed::Sealed;
-use crate::progress::{InProgress, already_finished};
+use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
 
 /// A multicast group being joined by [`Resolver::start_join`].
 ///
@@ -136,6 +135,8 @@ impl Sealed for Joining {
         &self.channel
     }
 }
+
+into_future!(Joining);
 
 impl InProgress for Joining {
     type Output = Membership;
