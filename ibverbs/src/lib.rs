@@ -162,7 +162,7 @@
 //! - `efa`: the transport `efa::Srd` (reliable datagrams), completions with the GID of the sender
 //!   (`efa::SourceGid`) and queries of EFA. The first call loads libefa.
 //! - `mlx5`: the dynamically connected transport of mlx5, `dc::Dc` and `dc::DcStreams`, and queues
-//!   that are lent to a GPU (`lend`). The first call loads libmlx5.
+//!   that are exposed to a GPU (`exposed`). The first call loads libmlx5.
 //! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and their parts can be serialized and sent to
 //!   a peer. A GID is a string in human-readable formats such as JSON, and 16 bytes in others.
 //! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting is cancel-safe, and requests in
@@ -191,6 +191,9 @@ pub mod dm;
 pub mod efa;
 mod error;
 pub mod event;
+#[cfg(feature = "mlx5")]
+#[cfg_attr(docsrs, doc(cfg(feature = "mlx5")))]
+pub mod exposed;
 mod fd;
 pub mod flow;
 pub mod fork;
@@ -202,9 +205,6 @@ mod identity;
 mod in_flight;
 mod io_error;
 mod leak;
-#[cfg(feature = "mlx5")]
-#[cfg_attr(docsrs, doc(cfg(feature = "mlx5")))]
-pub mod lend;
 pub mod mr;
 pub mod mw;
 mod numbers;

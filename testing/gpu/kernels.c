@@ -91,7 +91,7 @@ struct entry {
     u32 reserved;
 };
 
-/* The queues of mlx5 that were lent, and the requests to write. */
+/* The queues of mlx5 that were exposed, and the requests to write. */
 struct post {
     u64 queue;
     u64 record;

@@ -154,7 +154,7 @@ impl CompletionQueue {
                 channel: options.channel.cloned(),
                 parent: None,
                 empty_polls: AtomicU64::new(0),
-                lent: AtomicBool::new(false),
+                exposed: AtomicBool::new(false),
             }),
             polled,
             state: PollState::new(),
@@ -340,11 +340,11 @@ impl CompletionQueue {
 
     /// Checks that the queue can be used by one more queue pair or shared receive queue.
     pub(crate) fn check_not_lent(&self, verb: &'static str) -> Result<()> {
-        if !self.inner.was_lent() {
+        if !self.inner.was_exposed() {
             return Ok(());
         }
         let device = self.inner.context.device_name();
-        let what = format!("a completion queue on {device} that was lent");
+        let what = format!("a completion queue on {device} that was exposed");
         Err(Error::new(ErrorKind::InvalidInput, verb, what)
             .with_help("create another completion queue"))
     }

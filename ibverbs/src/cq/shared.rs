@@ -26,8 +26,8 @@ pub(crate) struct SharedCq {
     /// Number of polls that found the queue empty. Only the one `CompletionQueue` changes it.
     pub(crate) empty_polls: AtomicU64,
     /// `true` if the provider leaves the completions of a destroyed queue pair in the queue,
-    /// because the queue was lent.
-    pub(crate) lent: AtomicBool,
+    /// because the queue was exposed.
+    pub(crate) exposed: AtomicBool,
 }
 
 // SAFETY: only the one `CompletionQueue` polls, arms and modifies the queue, with `&mut self`.
@@ -48,11 +48,11 @@ impl SharedCq {
 
     #[cfg(feature = "mlx5")]
     pub(crate) fn set_lent(&self) {
-        self.lent.store(true, Ordering::Relaxed);
+        self.exposed.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn was_lent(&self) -> bool {
-        self.lent.load(Ordering::Relaxed)
+    pub(crate) fn was_exposed(&self) -> bool {
+        self.exposed.load(Ordering::Relaxed)
     }
 
     /// Counts a poll that found the queue empty. Only the polling thread calls it.

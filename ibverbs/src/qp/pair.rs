@@ -318,7 +318,7 @@ impl<T: SendTransport> QueuePair<T> {
     fn check_completions(&self) -> Result<()> {
         let (why, help) = if self.tables.leaves_lent_completions() {
             (
-                "whose completion queue was lent",
+                "whose completion queue was exposed",
                 "drain the queue pair before it is destroyed",
             )
         } else if self.tables.leaves_dangerous_completions() {

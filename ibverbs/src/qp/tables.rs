@@ -98,12 +98,12 @@ impl Tables {
         (!receives || self.srq.is_none()).then_some(1 + usize::from(receives))
     }
 
-    /// Returns `true` if the completion queue was lent, and completions of the queue pair may be
+    /// Returns `true` if the completion queue was exposed, and completions of the queue pair may be
     /// left in it, which the provider then does not remove.
     pub(crate) fn leaves_lent_completions(&self) -> bool {
-        let lent = |cq: &Arc<SharedCq>| cq.was_lent();
-        lent(&self.send_cq) && !self.sends.is_empty()
-            || self.recv_cq.as_ref().is_some_and(lent) && !self.recvs.table.is_empty()
+        let exposed = |cq: &Arc<SharedCq>| cq.was_exposed();
+        exposed(&self.send_cq) && !self.sends.is_empty()
+            || self.recv_cq.as_ref().is_some_and(exposed) && !self.recvs.table.is_empty()
     }
 
     /// Returns `true` if completions of the queue pair may be left, and the provider must not poll

@@ -11,13 +11,13 @@ mod dc;
 mod dmabuf;
 mod errors;
 mod events;
+#[cfg(feature = "mlx5")]
+mod exposed;
 mod flush;
 mod fork;
 mod gids;
 mod groups;
 mod info;
-#[cfg(feature = "mlx5")]
-mod lend;
 mod lists;
 mod loopback;
 mod memory;

@@ -200,7 +200,7 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
             pd.create_dc_streams_qp(&cq, pair, STREAMS).map(drop),
         ),
         #[cfg(feature = "mlx5")]
-        ("`mlx5dv_init_obj`", lend(&pd)),
+        ("`mlx5dv_init_obj`", expose_queues(&pd)),
         #[cfg(feature = "efa")]
         (
             "`efadv_create_qp_ex`: SRD",
@@ -245,11 +245,11 @@ fn set_alternate_path(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error
 
 #[cfg(feature = "mlx5")]
 #[allow(unsafe_code)]
-fn lend(pd: &ibverbs::ProtectionDomain) -> Result<(), Error> {
+fn expose_queues(pd: &ibverbs::ProtectionDomain) -> Result<(), Error> {
     let mut cq = pd.context().create_cq(CqOptions::default())?;
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::new())?;
     // SAFETY: the closure writes nothing.
-    unsafe { qp.lend(&mut cq, 0, |_| ()) }
+    unsafe { qp.expose_queues(&mut cq, 0, |_| ()) }
 }
 
 fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {

@@ -176,8 +176,8 @@ pub struct Post {
 /// Panics if CUDA fails.
 ///
 /// # Safety
-/// The addresses are those of queues that were lent, as
-/// [`QueuePair::lend`](https://docs.rs/rdma-verbs) requires, and registered with CUDA.
+/// The addresses are those of queues that were exposed, as
+/// [`QueuePair::expose_queues`](https://docs.rs/rdma-verbs) requires, and registered with CUDA.
 pub unsafe fn post(cuda: &Cuda, post: Post, requests: &[Request]) -> Vec<Entry> {
     let mut written = HostMemory::new(cuda, requests.len());
     for (index, request) in requests.iter().enumerate() {

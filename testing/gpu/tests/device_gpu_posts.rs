@@ -1,7 +1,7 @@
 //! Work requests that a kernel of the GPU writes into a queue of libmlx5, which the safe library
-//! has lent. The model of the adapter executes them, and the safe library retires their
+//! has exposed. The model of the adapter executes them, and the safe library retires their
 //! completions.
-#![allow(unsafe_code, reason = "lends queues to a kernel")]
+#![allow(unsafe_code, reason = "exposes queues to a kernel")]
 
 mod common;
 
@@ -12,7 +12,7 @@ use gpu_memory::Gpu;
 use gpu_tests::kernels::{self, Entry, Post, Request, opcode};
 use gpu_tests::run::on_gpu;
 use gpu_tests::{Cuda, Registered, fact};
-use ibverbs::lend::LentQueues;
+use ibverbs::exposed::ExposedQueues;
 use ibverbs::{DeviceRegion, Held, RemoteMemory, WcStatus, wr};
 
 /// `MLX5_CQE_REQ` and `MLX5_CQE_REQ_ERR`.
@@ -24,7 +24,7 @@ const FLUSHED: u32 = 0x05;
 
 /// Registers the queues of `end` with CUDA, so that kernels can access them.
 fn register<'a>(cuda: &'a Cuda, end: &mut End) -> Registered<'a> {
-    let ranges = |queues: &LentQueues<'_>| {
+    let ranges = |queues: &ExposedQueues<'_>| {
         let (qp, cq) = (
             queues.queue_pair(),
             queues.completion_queue().expect("not shared"),
@@ -40,7 +40,7 @@ fn register<'a>(cuda: &'a Cuda, end: &mut End) -> Registered<'a> {
         ]
     };
     // SAFETY: the closure writes nothing.
-    let ranges = unsafe { end.qp.lend(&mut end.sends, 0, ranges) }.expect("lent");
+    let ranges = unsafe { end.qp.expose_queues(&mut end.sends, 0, ranges) }.expect("exposed");
     // SAFETY: the queues exist until the test drops `end`, after the result.
     unsafe { Registered::new(cuda, &ranges) }
 }
@@ -48,7 +48,7 @@ fn register<'a>(cuda: &'a Cuda, end: &mut End) -> Registered<'a> {
 /// Lets a kernel post requests and wait for their completions.
 fn post(cuda: &Cuda, end: &mut End, tag: u64, requests: &[Request]) -> Vec<Entry> {
     let number = end.qp.qp_num().0;
-    let post = |queues: &LentQueues<'_>| {
+    let post = |queues: &ExposedQueues<'_>| {
         let (qp, cq) = (
             queues.queue_pair(),
             queues.completion_queue().expect("not shared"),
@@ -72,7 +72,7 @@ fn post(cuda: &Cuda, end: &mut End, tag: u64, requests: &[Request]) -> Vec<Entry
             entry_size: cq.cqe_size,
             ..Post::default()
         };
-        // SAFETY: the queues are lent, and `register` has registered them.
+        // SAFETY: the queues are exposed, and `register` has registered them.
         let entries = unsafe { kernels::post(cuda, post, requests) };
         // Every request has the next block.
         let signaled = (0..)
@@ -86,7 +86,7 @@ fn post(cuda: &Cuda, end: &mut End, tag: u64, requests: &[Request]) -> Vec<Entry
     };
     // SAFETY: the kernel writes one block for each request, and waits for the completion of the
     // last one, which is signaled.
-    unsafe { end.qp.lend(&mut end.sends, tag, post) }.expect("lent")
+    unsafe { end.qp.expose_queues(&mut end.sends, tag, post) }.expect("exposed")
 }
 
 /// Returns a signaled request on local and remote memory.

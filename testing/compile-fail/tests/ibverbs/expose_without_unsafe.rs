@@ -2,7 +2,7 @@
 use ibverbs::{CompletionQueue, QueuePair, Rc};
 
 fn rule(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) {
-    let _ = qp.lend(cq, 0, |_| ());
+    let _ = qp.expose_queues(cq, 0, |_| ());
 }
 
 fn main() {}

@@ -34,21 +34,21 @@ fn receives_written_by_hand_complete_in_a_shared_queue() {
                 let (early, late) = (format!("early {round}"), format!("late {round}"));
                 // SAFETY: the closure writes the first receives of the batch.
                 let written = unsafe {
-                    srq.lend(|lent, batch| {
+                    srq.expose_queue(|exposed, batch| {
                         for (tag, &piece) in (0..).zip(&pieces) {
                             batch.recv(wr::recv(piece).tag(tag))?;
                         }
                         let memory: Vec<_> = pieces.iter().map(Held::sge).collect();
-                        let count = memory.len().min(lent.free_entries());
+                        let count = memory.len().min(exposed.free_entries());
                         if count > 0 {
-                            write_receives(lent.queue(), &memory[..count]);
+                            write_receives(exposed.queue(), &memory[..count]);
                             a.qp.post_send(wr::send(wr::Inline(early.as_bytes())))?;
                             a.retire(1);
                         }
                         Ok::<_, Error>(count)
                     })
                 }
-                .expect("lent");
+                .expect("exposed");
                 by_hand += written;
                 let early_count = written.min(1);
                 for _ in early_count..count {

@@ -3,7 +3,7 @@
 use std::ptr;
 use std::sync::atomic::{Ordering, fence};
 
-use ibverbs::{RemoteMemory, lend::LentQueues};
+use ibverbs::{RemoteMemory, exposed::ExposedQueues};
 use rdma_sys::{ibv_sge, mlx5dv_cq, mlx5dv_srq};
 
 use test_support::lab::is_model;
@@ -21,9 +21,9 @@ pub(crate) const ENTRY_OF_SEND: u8 = 0;
 pub(crate) const ENTRY_OF_FAILED_SEND: u8 = 13;
 pub(crate) const INVALID_ENTRY: u8 = 15;
 
-/// Writes requests to a lent send queue.
+/// Writes requests to an exposed send queue.
 pub(crate) struct Writer<'a> {
-    queues: &'a LentQueues<'a>,
+    queues: &'a ExposedQueues<'a>,
     number: u32,
     pub(crate) next: u16,
     /// First 8 bytes of the last request.
@@ -31,7 +31,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(queues: &'a LentQueues<'a>, number: u32) -> Self {
+    pub(crate) fn new(queues: &'a ExposedQueues<'a>, number: u32) -> Self {
         assert_eq!(queues.queue_pair().sq.stride as usize, BLOCK);
         Self {
             queues,
@@ -114,7 +114,7 @@ pub(crate) fn inline_segments(bytes: &[u8]) -> Vec<[u8; 16]> {
         .collect()
 }
 
-/// Waits for the entry `index` after the next one of a lent completion queue, and returns its
+/// Waits for the entry `index` after the next one of an exposed completion queue, and returns its
 /// kind and the block of its request.
 pub(crate) fn wait_for_entry(queue: &mlx5dv_cq, index: u32) -> (u8, u16) {
     let mut found = None;

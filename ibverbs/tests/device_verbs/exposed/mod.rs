@@ -1,5 +1,5 @@
-//! Queues of mlx5 that are lent to code which posts by writing to memory. The tests write requests
-//! by hand, as a GPU would.
+//! Queues of mlx5 that are exposed to code which posts by writing to memory. The tests write
+//! requests by hand, as a GPU would.
 
 #![allow(unsafe_code, reason = "writes requests to the memory of queues")]
 
@@ -16,8 +16,8 @@ use by_hand::{
 };
 use ends::{ACCESS, End, ends};
 use ibverbs::{
-    ConnectedDuplexTransport, CqOptions, ErrorKind, QpOptions, Rc, Uc, WcStatus, lend::LentQueues,
-    pd::ThreadDomain, wr,
+    ConnectedDuplexTransport, CqOptions, ErrorKind, QpOptions, Rc, Uc, WcStatus,
+    exposed::ExposedQueues, pd::ThreadDomain, wr,
 };
 use test_support::process;
 
@@ -55,7 +55,7 @@ fn write_by_hand<T: ConnectedDuplexTransport>([mut a, mut b]: [End<T>; 2]) {
         b.post_receive();
         // SAFETY: the closure writes requests in order into free blocks, and waits for the last.
         let blocks = unsafe {
-            a.qp.lend(&mut a.sends, round.into(), |queues| {
+            a.qp.expose_queues(&mut a.sends, round.into(), |queues| {
                 let mut writer = Writer::new(queues, number);
                 let write = [remote_segment(&there), data_segment(here)];
                 writer.put(RDMA_WRITE, 0, &write);
@@ -75,7 +75,7 @@ fn write_by_hand<T: ConnectedDuplexTransport>([mut a, mut b]: [End<T>; 2]) {
                 writer.blocks()
             })
         }
-        .expect("lent");
+        .expect("exposed");
         assert_eq!(blocks, 4);
         assert_eq!(b.receive(), long);
         assert_eq!(b.receive(), text.as_bytes());
@@ -89,7 +89,7 @@ fn write_by_hand<T: ConnectedDuplexTransport>([mut a, mut b]: [End<T>; 2]) {
         }
         assert_eq!(a.qp.send_slots_free(), slots);
     }
-    // The other direction was not lent.
+    // The other direction was not exposed.
     b.send(&mut a, b"from b");
     // All slots can be used.
     while b.qp.recv_slots_free() > 0 {
@@ -114,7 +114,7 @@ fn failed_request_ends_the_connection_as_usual() {
         let here = a.held.slice(0..8).expect("inside").sge();
         // SAFETY: the closure writes one request into a free block, and waits for it.
         unsafe {
-            a.qp.lend(&mut a.sends, 9, |queues| {
+            a.qp.expose_queues(&mut a.sends, 9, |queues| {
                 let mut writer = Writer::new(queues, number);
                 let write = [remote_segment(&there), data_segment(here)];
                 writer.put(RDMA_WRITE, SIGNALED, &write);
@@ -124,7 +124,7 @@ fn failed_request_ends_the_connection_as_usual() {
                 assert_eq!(kind, ENTRY_OF_FAILED_SEND);
             })
         }
-        .expect("lent");
+        .expect("exposed");
         let failed = a.retire(1).remove(0);
         assert_eq!(failed.status(), WcStatus::REM_ACCESS_ERR);
         assert_eq!(failed.tag(), 9);
@@ -148,10 +148,10 @@ fn queue_pair_goes_on_after_a_panic_and_without_requests() {
         let [mut a, mut b] = ends::<Rc>(&context);
         let number = a.qp.qp_num().0;
         b.post_receive();
-        let lend = || {
+        let expose = || {
             // SAFETY: the closure writes one request into a free block, and waits for it.
             unsafe {
-                a.qp.lend(&mut a.sends, 3, |queues| {
+                a.qp.expose_queues(&mut a.sends, 3, |queues| {
                     let mut writer = Writer::new(queues, number);
                     writer.put(SEND, SIGNALED, &inline_segments(b"before the panic"));
                     writer.ring();
@@ -161,14 +161,14 @@ fn queue_pair_goes_on_after_a_panic_and_without_requests() {
                 })
             }
         };
-        assert!(catch_unwind(AssertUnwindSafe(lend)).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(expose)).is_err());
         assert_eq!(b.receive(), b"before the panic");
         assert_eq!(a.retire(1).remove(0).tag(), 3);
         // SAFETY: the closure writes nothing.
         unsafe {
-            a.qp.lend(&mut a.sends, 4, |queues| assert_eq!(queues.next_block(), 1))
+            a.qp.expose_queues(&mut a.sends, 4, |queues| assert_eq!(queues.next_block(), 1))
         }
-        .expect("lent");
+        .expect("exposed");
         a.send(&mut b, b"after it");
     }
 }
@@ -190,7 +190,7 @@ fn queue_pair_of_a_thread_domain_is_lent() {
         b.post_receive();
         // SAFETY: the closure writes one request into a free block, and waits for it.
         unsafe {
-            a.qp.lend(&mut a.sends, 5, |queues| {
+            a.qp.expose_queues(&mut a.sends, 5, |queues| {
                 assert!(queues.queue_pair().bf.size >= 64, "a register of its own");
                 let mut writer = Writer::new(queues, number);
                 writer.put(SEND, SIGNALED, &inline_segments(b"domain"));
@@ -198,7 +198,7 @@ fn queue_pair_of_a_thread_domain_is_lent() {
                 wait_for_entry(&queues.completion_queue().expect("not shared"), 0);
             })
         }
-        .expect("lent");
+        .expect("exposed");
         assert_eq!(b.receive(), b"domain");
         assert_eq!(a.retire(1).remove(0).tag(), 5);
         a.send(&mut b, b"after it");
@@ -207,35 +207,39 @@ fn queue_pair_of_a_thread_domain_is_lent() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn lending_checks_the_queues() {
+fn exposing_checks_the_queues() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::LEND]) {
         let [mut a, b] = ends::<Rc>(&context);
         let pd = a.qp.pd().clone();
-        let nothing = |_: &LentQueues<'_>| ();
+        let nothing = |_: &ExposedQueues<'_>| ();
         // SAFETY: the closures write nothing.
         unsafe {
-            let error = a.qp.lend(&mut a.receives, 0, nothing);
+            let error = a.qp.expose_queues(&mut a.receives, 0, nothing);
             let error = error.expect_err("another queue");
             assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
 
             let other = pd.create_qp::<Rc>(&a.sends, &a.receives, QpOptions::new());
             let other = other.expect("queue pair");
-            let export = |queues: &LentQueues<'_>| queues.completion_queue().map(drop);
-            let shared = a.qp.lend(&mut a.sends, 0, export).expect("lent");
+            let export = |queues: &ExposedQueues<'_>| queues.completion_queue().map(drop);
+            let shared =
+                a.qp.expose_queues(&mut a.sends, 0, export)
+                    .expect("exposed");
             let error = shared.expect_err("shared");
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             drop(other);
-            let exclusive = a.qp.lend(&mut a.sends, 0, export).expect("lent");
+            let exclusive =
+                a.qp.expose_queues(&mut a.sends, 0, export)
+                    .expect("exposed");
             exclusive.expect("no longer shared");
         }
         let another = pd.create_qp::<Rc>(&a.sends, &a.receives, QpOptions::new());
-        let error = another.expect_err("lent");
-        assert!(error.to_string().contains("was lent"), "{error}");
+        let error = another.expect_err("exposed");
+        assert!(error.to_string().contains("was exposed"), "{error}");
 
         // SAFETY: nothing is posted, and the queue pair is not used anymore.
         let result = unsafe {
-            a.qp.lend(&mut a.sends, 0, |queues| {
+            a.qp.expose_queues(&mut a.sends, 0, |queues| {
                 let blocks = u16::try_from(queues.free_blocks() + 1).expect("a small queue");
                 let number = u32::from(queues.next_block().wrapping_add(blocks));
                 let record = queues.queue_pair().dbrec.add(1);
@@ -249,24 +253,24 @@ fn lending_checks_the_queues() {
         let mut cq = context.create_cq(CqOptions::new()).expect("queue");
         let mut classic = pd.create_qp::<Rc>(&cq, &cq, classic).expect("queue pair");
         // SAFETY: the closure writes nothing.
-        let error = unsafe { classic.lend(&mut cq, 0, nothing) };
+        let error = unsafe { classic.expose_queues(&mut cq, 0, nothing) };
         let error = error.expect_err("not extended");
         assert!(error.is_unsupported(), "{error}");
         drop(b);
     }
 }
 
-/// libmlx5 would leave the completions of the queue pair in the lent queue, where those of another
-/// queue pair with the same number would be expected.
+/// libmlx5 would leave the completions of the queue pair in the exposed queue, where those of
+/// another queue pair with the same number would be expected.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn queue_pair_of_a_lent_queue_is_drained_or_leaked() {
+fn queue_pair_of_an_exposed_queue_is_drained_or_leaked() {
     const CHILD: &str = "IBVERBS_TEST_LEND_LEAK";
     if std::env::var_os(CHILD).is_none() {
         if devices_with(&[verb::LEND]).is_empty() {
             return;
         }
-        let name = "lend::queue_pair_of_a_lent_queue_is_drained_or_leaked";
+        let name = "exposed::queue_pair_of_an_exposed_queue_is_drained_or_leaked";
         let output = process::output(process::ignored_test(name).env(CHILD, "1"));
         assert!(output.success(), "{output}");
         return;
@@ -274,9 +278,13 @@ fn queue_pair_of_a_lent_queue_is_drained_or_leaked() {
     for context in devices_with(&[verb::LEND]) {
         let [mut a, mut b] = ends::<Rc>(&context);
         b.post_receive();
-        let export = |queues: &LentQueues<'_>| queues.completion_queue().map(drop);
+        let export = |queues: &ExposedQueues<'_>| queues.completion_queue().map(drop);
         // SAFETY: the closure writes nothing.
-        unsafe { a.qp.lend(&mut a.sends, 0, export).expect("lent") }.expect("not shared");
+        unsafe {
+            a.qp.expose_queues(&mut a.sends, 0, export)
+                .expect("exposed")
+        }
+        .expect("not shared");
         a.qp.post_send(wr::send(wr::Inline(b"unseen")))
             .expect("send");
         assert_eq!(b.receive(), b"unseen");

@@ -2,8 +2,9 @@
 //!
 //! This module needs the feature `mlx5`, which loads libmlx5. An mlx5 adapter takes requests from
 //! memory: an entry in the queue, the doorbell record with the number of entries, and a register
-//! that is written last. [`QueuePair::lend`] and [`SharedReceiveQueue::lend`] give their addresses
-//! to a closure. While it runs, the queues are borrowed, so that nothing else posts or polls.
+//! that is written last. [`QueuePair::expose_queues`] and [`SharedReceiveQueue::expose_queue`] give
+//! their addresses to a closure. While it runs, the queues are borrowed, so that nothing else posts
+//! or polls.
 //!
 //! libmlx5 counts requests itself, and does not see those of the closure. Therefore this crate
 //! posts requests in their place when the closure has ended:
@@ -46,20 +47,20 @@ const SEND_RECORD: usize = 1;
 /// Offset of the number of the next entry in an entry of a shared receive queue.
 const LINK: usize = 2;
 
-/// The queues that [`QueuePair::lend`] lends.
+/// The queues that [`QueuePair::expose_queues`] exposes.
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::lend::LentQueues;
+/// use ibverbs::exposed::ExposedQueues;
 /// /// Returns the address of the first request.
-/// fn first(queues: &LentQueues<'_>) -> *mut u8 {
+/// fn first(queues: &ExposedQueues<'_>) -> *mut u8 {
 ///     let queue = queues.queue_pair().sq;
 ///     let index = u32::from(queues.next_block()) % queue.wqe_cnt;
 ///     queue.buf.cast::<u8>().wrapping_add((index * queue.stride) as usize)
 /// }
 /// ```
 #[doc(alias = "mlx5dv_init_obj")]
-pub struct LentQueues<'a> {
+pub struct ExposedQueues<'a> {
     qp: mlx5dv_qp,
     next_block: u16,
     free_blocks: usize,
@@ -69,7 +70,7 @@ pub struct LentQueues<'a> {
     cq_references: Option<usize>,
 }
 
-impl LentQueues<'_> {
+impl ExposedQueues<'_> {
     /// Returns the addresses and sizes of the send queue, the doorbell records and the register.
     /// The send queue consists of blocks of 64 bytes. The receive queue must not be changed.
     pub fn queue_pair(&self) -> &mlx5dv_qp {
@@ -120,35 +121,35 @@ impl LentQueues<'_> {
     }
 }
 
-impl fmt::Debug for LentQueues<'_> {
+impl fmt::Debug for ExposedQueues<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LentQueues")
+        f.debug_struct("ExposedQueues")
             .field("next_block", &self.next_block)
             .field("free_blocks", &self.free_blocks)
             .finish_non_exhaustive()
     }
 }
 
-/// The queue that [`SharedReceiveQueue::lend`] lends.
+/// The queue that [`SharedReceiveQueue::expose_queue`] exposes.
 ///
 /// # Example
 /// ```no_run
-/// use ibverbs::lend::LentReceives;
+/// use ibverbs::exposed::ExposedReceives;
 /// /// Returns the address of the first entry.
-/// fn first(lent: &LentReceives) -> Option<*mut u8> {
-///     let queue = lent.queue();
+/// fn first(exposed: &ExposedReceives) -> Option<*mut u8> {
+///     let queue = exposed.queue();
 ///     let offset = (queue.head * queue.stride) as usize;
-///     (lent.free_entries() > 0).then(|| queue.buf.cast::<u8>().wrapping_add(offset))
+///     (exposed.free_entries() > 0).then(|| queue.buf.cast::<u8>().wrapping_add(offset))
 /// }
 /// ```
 #[doc(alias = "mlx5dv_init_obj")]
 #[derive(Debug)]
-pub struct LentReceives {
+pub struct ExposedReceives {
     queue: mlx5dv_srq,
     free_entries: usize,
 }
 
-impl LentReceives {
+impl ExposedReceives {
     /// Returns the address and sizes of the queue, its next entry `head`, and its last one, `tail`.
     pub fn queue(&self) -> &mlx5dv_srq {
         &self.queue
@@ -192,7 +193,7 @@ unsafe fn export(object: &mut mlx5dv_obj, kind: u32, what: impl FnOnce() -> Stri
 }
 
 /// Posts in the place of the closure when it has ended, also by a panic.
-struct Lent<'qp, T: ConnectedDuplexTransport> {
+struct Exposed<'qp, T: ConnectedDuplexTransport> {
     qp: &'qp mut QueuePair<T>,
     raw: mlx5dv_qp,
     next_block: u16,
@@ -200,7 +201,7 @@ struct Lent<'qp, T: ConnectedDuplexTransport> {
     tag: u64,
 }
 
-impl<T: ConnectedDuplexTransport> Lent<'_, T> {
+impl<T: ConnectedDuplexTransport> Exposed<'_, T> {
     /// Reads the number of blocks from the doorbell record.
     fn next_block(raw: &mlx5dv_qp) -> u16 {
         // SAFETY: the queue pair is alive, and its doorbell records are two words.
@@ -231,7 +232,7 @@ impl<T: ConnectedDuplexTransport> Lent<'_, T> {
     }
 }
 
-impl<T: ConnectedDuplexTransport> Drop for Lent<'_, T> {
+impl<T: ConnectedDuplexTransport> Drop for Exposed<'_, T> {
     fn drop(&mut self) {
         // The closure has panicked.
         let _ = self.catch_up();
@@ -249,8 +250,8 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// The closure, and all that it starts, obey these rules, also if it panics:
     ///
     /// - Requests are written in the format of the adapter, each from a block to the next, first
-    ///   into [`next_block`](LentQueues::next_block), around the end of the queue, and at most
-    ///   [`free_blocks`](LentQueues::free_blocks) blocks. The doorbell record of the send queue is
+    ///   into [`next_block`](ExposedQueues::next_block), around the end of the queue, and at most
+    ///   [`free_blocks`](ExposedQueues::free_blocks) blocks. The doorbell record of the send queue is
     ///   then set to the number of the block after the last one.
     /// - When the closure ends, every request has completed. The last one is signaled, and its
     ///   completion is in the completion queue. Nothing writes to the addresses afterwards.
@@ -275,7 +276,7 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// # fn f(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) -> ibverbs::Result<()> {
     /// // SAFETY: the kernel posts as described, and ends after its last completion.
     /// unsafe {
-    ///     qp.lend(cq, 7, |queues| {
+    ///     qp.expose_queues(cq, 7, |queues| {
     ///         let completions = queues.completion_queue()?;
     ///         run_kernel(queues.queue_pair(), &completions, queues.next_block());
     ///         Ok::<(), ibverbs::Error>(())
@@ -287,11 +288,11 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// # Ok(()) }
     /// ```
     #[doc(alias = "mlx5dv_init_obj")]
-    pub unsafe fn lend<R>(
+    pub unsafe fn expose_queues<R>(
         &mut self,
         send_cq: &mut CompletionQueue,
         tag: u64,
-        closure: impl FnOnce(&LentQueues<'_>) -> R,
+        closure: impl FnOnce(&ExposedQueues<'_>) -> R,
     ) -> Result<R> {
         let fail = |kind, what: &str, help: &'static str| {
             let what = format!("{} {what}", self.describe());
@@ -299,7 +300,7 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
         };
         if !self.tables.sends_complete_on(send_cq) {
             let what = "whose sends complete on another queue";
-            return fail(ErrorKind::Mismatch, what, "lend both queues");
+            return fail(ErrorKind::Mismatch, what, "expose both queues");
         }
         if !self.is_extended() {
             let what = "without extended verbs";
@@ -315,17 +316,17 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
         object.qp.out = &raw mut raw;
         // SAFETY: the queue pair is alive, and `raw` is writable.
         unsafe { export(&mut object, MLX5DV_OBJ_QP, || self.describe())? };
-        let next_block = Lent::<T>::next_block(&raw);
+        let next_block = Exposed::<T>::next_block(&raw);
         // libmlx5 counts blocks with 16 bits.
         let free_blocks = self.send_slots_free().min(u16::MAX.into());
-        let queues = LentQueues {
+        let queues = ExposedQueues {
             qp: raw,
             next_block,
             free_blocks,
             cq: send_cq,
             cq_references: self.tables.references_to_send_cq().map(|count| count + 1),
         };
-        let mut lent = Lent {
+        let mut exposed = Exposed {
             qp: self,
             raw,
             next_block,
@@ -333,9 +334,9 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
             tag,
         };
         let returned = closure(&queues);
-        let result = lent.catch_up();
+        let result = exposed.catch_up();
         // It has nothing else to do.
-        let _ = ManuallyDrop::new(lent);
+        let _ = ManuallyDrop::new(exposed);
         result.map(|()| returned)
     }
 }
@@ -350,7 +351,7 @@ impl SharedReceiveQueue {
     ///
     /// - If it returns an error or panics, it has written nothing.
     /// - Receives are written into the entry `head` of the queue and those that follow it by their
-    ///   links, at most [`free_entries`](LentReceives::free_entries). An entry has 16 bytes with
+    ///   links, at most [`free_entries`](ExposedReceives::free_entries). An entry has 16 bytes with
     ///   the link, which is not changed, and an element for each piece of memory. If there is room
     ///   after them, an element of length 0 with the key 0x100 and the address 0 follows.
     /// - The batch has the same receives in the same order, and no others before them.
@@ -370,10 +371,10 @@ impl SharedReceiveQueue {
     /// # fn f(srq: &mut SharedReceiveQueue, memory: Held<SharedRegion>) -> ibverbs::Result<()> {
     /// // SAFETY: the function writes one receive as described.
     /// unsafe {
-    ///     srq.lend(|lent, batch| {
+    ///     srq.expose_queue(|exposed, batch| {
     ///         batch.recv(wr::recv(memory))?;
-    ///         if lent.free_entries() > 0 {
-    ///             write_receive(lent.queue(), memory.sge());
+    ///         if exposed.free_entries() > 0 {
+    ///             write_receive(exposed.queue(), memory.sge());
     ///         }
     ///         Ok::<(), ibverbs::Error>(())
     ///     })
@@ -381,9 +382,9 @@ impl SharedReceiveQueue {
     /// # }
     /// ```
     #[doc(alias = "mlx5dv_init_obj")]
-    pub unsafe fn lend<R, E: From<BatchError> + From<Error>>(
+    pub unsafe fn expose_queue<R, E: From<BatchError> + From<Error>>(
         &mut self,
-        closure: impl FnOnce(&LentReceives, &mut RecvBatch<'_>) -> Result<R, E>,
+        closure: impl FnOnce(&ExposedReceives, &mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
         let mut raw = mlx5dv_srq::default();
         let mut object = mlx5dv_obj::default();
@@ -393,7 +394,7 @@ impl SharedReceiveQueue {
         // SAFETY: the queue is alive, and `raw` is writable.
         unsafe { export(&mut object, MLX5DV_OBJ_SRQ, device)? };
         // SAFETY: libmlx5 has returned it, and `&mut` keeps other threads from posting.
-        let lent = unsafe { LentReceives::new(raw) };
-        self.recv_batch(|batch| closure(&lent, batch))
+        let exposed = unsafe { ExposedReceives::new(raw) };
+        self.recv_batch(|batch| closure(&exposed, batch))
     }
 }
