@@ -1,7 +1,9 @@
 //! Addresses of ports: each contains the number of the adapter in its network, which is its LID.
 
-/// The GUID of `testing/nic-model`, to which the number is added.
-const GUIDS: u64 = 0x0200_5eff_fe10_0000;
+/// An EUI-64, to which the number is added. Its first byte is not 2, because the connection manager
+/// keeps service identifiers that begin with 2 for itself (`ib_cm_listen`), and ib_srpt listens on
+/// the GUID.
+const GUIDS: u64 = 0x0000_5eff_fe10_0000;
 /// Prefix of a subnet that a router can reach: tests of the workspace need an address that is not
 /// link-local.
 pub(crate) const SUBNET_PREFIX: u64 = 0xfec0_0000_0000_0000;
