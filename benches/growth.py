@@ -13,6 +13,7 @@ of one more unit in a step, divided by that in the step before. It is 1 if the g
 """
 
 import argparse
+import json
 import os
 import re
 import resource
@@ -176,6 +177,28 @@ def devices(args, cost, number):
     cost.run([args.ribinfo, "export", "--root", tree])
 
 
+def records(args, cost, number):
+    """Makes a page of many records with latencies, each of a message size of its own."""
+    path = Path(args.directory) / f"{number}.json"
+    if not path.exists():
+        write_records(args, path, number)
+    cost.run([args.rperf, "report", "--output", path.with_suffix(".html"), path])
+
+
+def write_records(args, path, number):
+    """Writes the record of a test several times, with other sizes."""
+    with Servers(args, Cost()):
+        words = client(args, "--messages", 100, "tcp_lat")
+        output = subprocess.run(list(map(str, words)), check=True, capture_output=True)
+    document = json.loads(output.stdout)
+    (test,) = document["tests"]
+    text = json.dumps(test)
+    document["tests"] = [json.loads(text) for _ in range(number)]
+    for index, test in enumerate(document["tests"]):
+        test["outcome"]["measured"]["spec"]["msg_size"] = index + 1
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
 def write_devices(tree, number):
     """Writes the files of RDMA devices."""
     for device in range(number):
@@ -210,6 +233,7 @@ ROWS = {
     "intervals": (intervals, [50, 100, 200, 400], None),
     "targets": (targets, [4, 8, 16, 32], None),
     "devices": (devices, [8, 16, 32, 64], None),
+    "records": (records, [240, 480, 960, 1920], None),
 }
 """The function of each row, its numbers, and the units of a number if these differ."""
 

@@ -15,7 +15,7 @@ mod series;
 mod tables;
 mod units;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use chart::{Axis, Chart, Line, Point, figure};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -191,32 +191,16 @@ fn latency(samples: &[Sample<'_>]) -> Markup {
 
 /// Draws latency against percentile: a small plot for each message size, all with the same axes.
 fn percentiles(samples: &[Sample<'_>]) -> Markup {
-    let sizes: BTreeSet<u64> = samples.iter().map(|s| s.measured.spec.msg_size).collect();
-    let names: Vec<String> = series::lines(samples)
-        .into_iter()
-        .map(|line| line.0)
-        .collect();
-    let mut plots: Vec<(u64, Vec<Line>)> = Vec::new();
-    for size in sizes {
-        let of_size: Vec<Sample<'_>> = samples
-            .iter()
-            .filter(|s| s.measured.spec.msg_size == size)
-            .cloned()
-            .collect();
-        let mut lines = Vec::new();
-        for (color, name) in names.iter().enumerate() {
-            for sample in series::with_name(samples, &of_size, name) {
-                lines.extend(percentile_line(name, color, sample.measured));
-            }
+    let mut names = Vec::new();
+    let mut plots: BTreeMap<u64, Vec<Line>> = BTreeMap::new();
+    for (color, (name, members)) in series::lines(samples).into_iter().enumerate() {
+        for sample in members {
+            let lines = plots.entry(sample.measured.spec.msg_size).or_default();
+            lines.extend(percentile_line(&name, color, sample.measured));
         }
-        plots.push((size, lines));
+        names.push(name);
     }
-    let points = || {
-        plots
-            .iter()
-            .flat_map(|(_, lines)| lines)
-            .flat_map(|line| &line.points)
-    };
+    let points = || plots.values().flatten().flat_map(|line| &line.points);
     let (x, y): (Vec<f64>, Vec<f64>) = points().map(|p| (p.x, p.y)).unzip();
     if x.is_empty() {
         return html! {};

@@ -3,7 +3,7 @@
 //! Records that differ only in the message size form one line. The name of a line consists of the
 //! test and the parameters that differ between lines.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::chart::{Line, Point};
 use super::{Run, units};
@@ -67,6 +67,7 @@ pub(super) fn lines<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, Vec<&'s S
         .filter(|name| *name == "1" || values[name].len() > 1)
         .collect();
     let mut all: Vec<(String, Vec<&Sample>)> = Vec::new();
+    let mut positions: HashMap<String, usize> = HashMap::new();
     for sample in samples {
         let part = |name: &&str| {
             let value = sample
@@ -85,28 +86,14 @@ pub(super) fn lines<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, Vec<&'s S
             .filter_map(part)
             .collect::<Vec<_>>()
             .join(", ");
-        match all.iter_mut().find(|line| line.0 == name) {
-            Some(line) => line.1.push(sample),
-            None => all.push((name, vec![sample])),
+        if let Some(&position) = positions.get(&name) {
+            all[position].1.push(sample);
+        } else {
+            positions.insert(name.clone(), all.len());
+            all.push((name, vec![sample]));
         }
     }
     all
-}
-
-/// Returns those of `some` of the `samples` that belong to the line with this name.
-pub(super) fn with_name<'s, 'a>(
-    samples: &[Sample<'a>],
-    some: &'s [Sample<'a>],
-    name: &str,
-) -> Vec<&'s Sample<'a>> {
-    let line = lines(samples).into_iter().find(|line| line.0 == name);
-    let members = line.map(|line| line.1).unwrap_or_default();
-    let is_member = |sample: &&Sample<'a>| {
-        members
-            .iter()
-            .any(|member| std::ptr::eq(member.measured, sample.measured))
-    };
-    some.iter().filter(is_member).collect()
 }
 
 /// Returns lines of a result against the message size. Repeated runs with the same size form one
