@@ -5,6 +5,7 @@
 #
 # usage: ci/tests/packages.sh check      files, checks with several sets of features, docs.rs
 #        ci/tests/packages.sh coexist    a program that also has another project's crate `ibverbs`
+#        ci/tests/packages.sh readme     the program and the commands of the README
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 . ci/lib/common.sh
@@ -126,6 +127,19 @@ check() {
     echo "packages: ${#PACKAGES[@]} checked outside the tree with Rust $oldest"
 }
 
+# The program of the README, in a project that is made by the commands of the README, from the last
+# commit of this repository. It runs on rxe0.
+readme() {
+    local commands program
+    commands=$(sed -n '/^## The library/,$ { /^cargo new/p; /^cargo add/p }' README.md)
+    # shellcheck disable=SC2016 # accents
+    program=$(sed -n '/^```rust/,/^```/ { /^```/d; p }' README.md)
+    commands=${commands//https:\/\/github.com\/rdma-rs\/rdma-rs/file:\/\/$PWD}
+    (cd "$OUT" && eval "$commands" && cat >src/main.rs <<<"$program" && cargo build --quiet)
+    ci/lab run -- "$OUT/hello/target/debug/hello" | tee "$OUT/printed"
+    grep 'Recv: Some' "$OUT/printed" >/dev/null || die "the program of README.md received nothing"
+}
+
 # The crate `ibverbs-sys` builds rdma-core with cmake and uses libclang.
 coexist() {
     ensure_packages coexist
@@ -139,6 +153,6 @@ coexist() {
 declare -A SOURCES
 trap clean_up EXIT
 case ${1:-} in
-check | coexist) "$1" ;;
-*) die "usage: ci/tests/packages.sh check|coexist" ;;
+check | coexist | readme) "$1" ;;
+*) die "usage: ci/tests/packages.sh check|coexist|readme" ;;
 esac

@@ -3,8 +3,8 @@
 //!
 //! ```toml
 //! [dependencies]
-//! rdma-messenger = { version = "0.1", features = ["tokio"] }
-//! rdmacm = { version = "0.1", features = ["tokio"] }
+//! rdma-messenger = { git = "https://github.com/rdma-rs/rdma-rs", features = ["tokio"] }
+//! rdmacm = { git = "https://github.com/rdma-rs/rdma-rs", features = ["tokio"] }
 //! tokio = { version = "1", features = ["macros", "rt", "time"] }
 //! ```
 //!

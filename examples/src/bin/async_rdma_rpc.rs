@@ -4,9 +4,9 @@
 //!
 //! ```toml
 //! [dependencies]
-//! rdma-messenger = { version = "0.1", features = ["tokio"] }
-//! rdma-verbs = "0.1"
-//! rdmacm = { version = "0.1", features = ["tokio"] }
+//! rdma-messenger = { git = "https://github.com/rdma-rs/rdma-rs", features = ["tokio"] }
+//! rdma-verbs = { git = "https://github.com/rdma-rs/rdma-rs" }
+//! rdmacm = { git = "https://github.com/rdma-rs/rdma-rs", features = ["tokio"] }
 //! tokio = { version = "1", features = ["macros", "rt", "time"] }
 //! ```
 //!

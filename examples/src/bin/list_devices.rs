@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! rdma-verbs = "0.1"
+//! rdma-verbs = { git = "https://github.com/rdma-rs/rdma-rs" }
 //! ```
 //!
 //! ```text

@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! rdma-verbs = "0.1"
+//! rdma-verbs = { git = "https://github.com/rdma-rs/rdma-rs" }
 //! ```
 //!
 //! On one host, also with Soft-RoCE (`rdma link add rxe0 type rxe netdev eth0`):

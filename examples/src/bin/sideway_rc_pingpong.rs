@@ -3,7 +3,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! rdma-verbs = "0.1"
+//! rdma-verbs = { git = "https://github.com/rdma-rs/rdma-rs" }
 //! clap = { version = "4", features = ["derive"] }
 //! ```
 //!

@@ -4,8 +4,8 @@
 //!
 //! ```toml
 //! [dependencies]
-//! rdma-verbs = "0.1"
-//! rdmacm = "0.1"
+//! rdma-verbs = { git = "https://github.com/rdma-rs/rdma-rs" }
+//! rdmacm = { git = "https://github.com/rdma-rs/rdma-rs" }
 //! ```
 //!
 //! On two hosts, and on one host with Soft-RoCE (`rdma link add rxe0 type rxe netdev eth0`), always

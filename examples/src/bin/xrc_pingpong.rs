@@ -7,7 +7,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! rdma-verbs = "0.1"
+//! rdma-verbs = { git = "https://github.com/rdma-rs/rdma-rs" }
 //! ```
 //!
 //! On two hosts:
