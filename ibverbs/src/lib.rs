@@ -121,9 +121,9 @@
 //! memory of a request from the post until its completion was polled or its queue pair destroyed,
 //! and at no other time. Polling a completion makes the device's writes visible. The provider's
 //! code is a part of the device in this sense: libmlx5 and libhns write short messages to memory
-//! with the processor while they poll. So is the code that copies to and from a [`SharedRegion`]:
-//! the compiler cannot look into it. Everything else is ordinary ownership: forgetting a value
-//! leaks it and has no other effect.
+//! with the processor while they poll. The code that copies to and from a [`SharedRegion`] is such
+//! a part as well, because the compiler does not see it. Everything else is ordinary ownership:
+//! forgetting a value leaks it and has no other effect.
 //!
 //! # Threads
 //!

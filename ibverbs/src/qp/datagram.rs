@@ -113,7 +113,7 @@ impl<T: DatagramTransport + DuplexTransport> QueuePair<T> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{AhAttr, Endpoint, GidEntry, Qkey, QueuePair, Ud, wr};
+    /// use ibverbs::{AhAttr, Endpoint, Qkey, QueuePair, Ud, gid::GidEntry, wr};
     /// # fn f(qp: &mut QueuePair<Ud>, own: GidEntry, peer: Endpoint) -> ibverbs::Result<()> {
     /// let address = AhAttr::for_gid(1, own.index, peer.gid);
     /// let destination = qp.destination(&address, peer.qpn, Qkey(0x1111_1111))?;
