@@ -29,8 +29,8 @@ pub(crate) trait Handler: Send + Sync {
     fn poll_path(&self, path: usize, now: Instant);
     /// Ends the queue pair of a path.
     fn fail_path(&self, path: usize, reason: &Failure);
-    /// Processes the control messages that have arrived.
-    fn poll_control(&self, now: Instant);
+    /// Processes a limited number of control messages. Returns `true` if more may have arrived.
+    fn poll_control(&self, now: Instant) -> bool;
     /// Returns the descriptor of the control connection.
     fn control(&self) -> Option<Arc<OwnedFd>>;
     /// Sends the new key of a region to the peer.

@@ -24,6 +24,11 @@ use crate::stripe::{Span, distribute};
 use crate::transfer::{Progress, Transfer};
 use crate::work::{Job, Operation, PeerTransfer, Waiting};
 
+/// Maximum number of control messages that are handled before those of the next peer. Handling them
+/// takes about as long as waking the thread for a message, so that a peer that sends without pause
+/// hardly delays the others.
+const MAX_MESSAGES: usize = 16;
+
 /// A connected engine. Clones refer to the same connection, which ends when the last one is
 /// dropped.
 ///
@@ -356,6 +361,20 @@ impl Plan<'_> {
 }
 
 impl PeerInner {
+    /// Handles the next message of the peer. Returns `false` if there is none.
+    fn handle_message(&self, now: Instant) -> bool {
+        let mut state = lock(&self.state);
+        if state.ended.is_some() {
+            return false;
+        }
+        let message = state.receive();
+        let has_message = message.is_some();
+        if let Some(message) = message {
+            state.handle(&self.core, message, now);
+        }
+        has_message
+    }
+
     /// Destroys the queue pairs of this side, and ends the transfers.
     fn disconnect(&self, reason: &Failure) {
         let now = {
@@ -467,22 +486,21 @@ impl Handler for PeerInner {
         }
     }
 
-    fn poll_control(&self, now: Instant) {
-        let mut state = lock(&self.state);
-        let mut has_changed = false;
-        while state.ended.is_none() {
-            let Some(message) = state.receive() else {
-                break;
-            };
-            has_changed = true;
-            state.handle(&self.core, message, now);
+    fn poll_control(&self, now: Instant) -> bool {
+        let mut messages = 0;
+        // Callers of the program get the lock after each message.
+        while messages < MAX_MESSAGES && self.handle_message(now) {
+            messages += 1;
         }
-        has_changed |= state.ended.is_some() && !state.is_closed();
-        drop(state);
+        let is_ending = {
+            let state = lock(&self.state);
+            state.ended.is_some() && !state.is_closed()
+        };
         self.changed.notify_all();
-        if has_changed {
+        if messages > 0 || is_ending {
             self.core.nics.iter().for_each(|nic| nic.waker.wake());
         }
+        messages == MAX_MESSAGES
     }
 
     fn control(&self) -> Option<Arc<OwnedFd>> {

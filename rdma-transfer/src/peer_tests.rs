@@ -1,5 +1,6 @@
 //! Paths and jobs of two engines without threads, in states that a program cannot cause at will.
 
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -303,6 +304,80 @@ fn a_disconnection_ends_every_transfer() {
             assert_eq!(is_first, jobs == Jobs::OnThePath, "{error}");
         }
     }
+}
+
+/// A connection that has read all messages of a peer before the first one is handled.
+struct Backlog(VecDeque<Vec<u8>>, UnixStream);
+
+impl Control for Backlog {
+    fn send(&mut self, _: Vec<u8>) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn receive(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(self.0.pop_front())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.1.as_fd())
+    }
+}
+
+/// Returns a hello and this number of regions, "0" and up.
+fn offers(count: usize) -> VecDeque<Vec<u8>> {
+    let hello = Message::Hello {
+        version: crate::control::VERSION,
+        random: 0,
+        devices: 1,
+        queue_pairs: 1,
+    };
+    let key = RemoteMemory {
+        addr: 0,
+        len: 8,
+        rkey: 1,
+    };
+    let offer = |name: usize| Message::Offer {
+        name: name.to_string(),
+        region: RemoteRegion {
+            id: 0,
+            keys: vec![key],
+        },
+    };
+    let messages = [hello].into_iter().chain((0..count).map(offer));
+    let encode = |message: Message| message.to_bytes().expect("encoded");
+    messages.map(encode).collect()
+}
+
+#[test]
+fn a_flood_of_messages_gives_others_their_turn() {
+    let (_open, descriptor) = UnixStream::pair().expect("sockets");
+    let mut pair = Pair::ready();
+    let flood = Backlog(offers(1000), descriptor);
+    let hostile = pair.engines[1].connect(flood).expect("connects");
+    for turn in 1..10 {
+        let name = turn.to_string();
+        pair.peers[0].offer(&name, &pair.source).expect("offered");
+        pair.engines[1].poll(pair.now);
+        let honest = pair.peers[1].remote(&name, Duration::ZERO);
+        honest.expect("it does not wait for the flood");
+        let handled = lock(&hostile.0.inner.state).offers.len();
+        assert_eq!(handled, turn * MAX_MESSAGES - 1);
+    }
+    pair.run_until("all are handled", |_| {
+        hostile.remote("999", Duration::ZERO).is_ok()
+    });
+}
+
+/// Otherwise the thread would wait after each turn until the descriptor is readable.
+#[test]
+fn messages_that_were_read_are_handled_at_once() {
+    let fake = Fake::new(Profile::RXE);
+    let engine = Engine::open(&[fake.name()], EngineOptions::new()).expect("engine");
+    let (_open, descriptor) = UnixStream::pair().expect("sockets");
+    let peer = engine.connect(Backlog(offers(4096), descriptor));
+    let peer = peer.expect("connects");
+    // A fraction of the time that all turns take with a wait after each.
+    peer.remote("4095", 10 * SECOND).expect("handled");
 }
 
 #[test]
