@@ -80,6 +80,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod control;
 mod deadlines;
 mod deferred;

@@ -96,7 +96,7 @@ impl State {
             Message::Received { path, epoch, count } => {
                 self.received(core, path, epoch, count, now)?;
             }
-            Message::Abandoned { transfer } => self.arrivals.abandon(transfer),
+            Message::Abandoned { transfer } => self.arrivals.abandon(transfer)?,
             Message::Key {
                 region,
                 device,
@@ -257,8 +257,8 @@ mod tests {
     use ibverbs::RemoteMemory;
 
     use super::*;
+    use crate::arrivals::Notice;
     use crate::control::Control;
-    use crate::immediates::Notice;
     use crate::nic::{Nic, Waker};
     use crate::options::EngineOptions;
     use crate::path::Remote;
@@ -299,7 +299,7 @@ mod tests {
         let core = Core::new(owner, vec![Arc::new(nic)], options, waker);
         let sent = Sent::default();
         let messages = Arc::clone(&sent.0);
-        let mut state = State::new(Box::new(sent));
+        let mut state = State::new(Box::new(sent), &core.immediates);
         state.handle(&core, hello(VERSION, 1), Instant::now());
         assert!(state.ended.is_none() && state.paths.len() == 1);
         check(&core, &mut state, &messages);

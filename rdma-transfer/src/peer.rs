@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, RemoteMemory, Result};
 
+use crate::arrivals::MAX_JOBS;
 use crate::control::{Control, Message};
 use crate::deferred;
 use crate::failure::{Failure, lock};
@@ -84,7 +85,7 @@ impl Peer {
         let descriptor = control.descriptor().map(clone).transpose();
         let descriptor =
             descriptor.map_err(|error| Error::new(ErrorKind::Os, "connect", error.to_string()))?;
-        let mut state = State::new(control);
+        let mut state = State::new(control, &core.immediates);
         state.send(&Message::Hello {
             version: crate::control::VERSION,
             random: state.random,
@@ -119,6 +120,8 @@ impl Peer {
     /// - [`ErrorKind::InvalidInput`]: a range is out of bounds, or the options name a device that
     ///   the engine does not have.
     /// - [`ErrorKind::Mismatch`]: `region` belongs to another engine.
+    /// - [`ErrorKind::QueueFull`]: the transfers with an immediate that are in flight to the peer,
+    ///   this one included, have more than 65,536 jobs. A job has up to 64 requests.
     /// - The reason of the disconnection if the peer was disconnected.
     pub fn write(
         &self,
@@ -249,7 +252,8 @@ pub(crate) fn submit(
     for plan in plans {
         plan.check(region, options)?;
     }
-    let jobs: Vec<_> = plans.iter().map(|plan| plan.jobs(options)).collect();
+    let jobs = plans.iter().map(|plan| plan.jobs(options));
+    let jobs = jobs.collect::<Result<Vec<_>>>()?;
     let bytes = plans.iter().flat_map(|plan| plan.spans);
     let bytes = bytes.map(|span| span.len as u64).sum();
     let count = jobs.iter().map(Vec::len).sum();
@@ -303,7 +307,7 @@ impl Plan<'_> {
 
     /// Divides the transfer among the paths that are ready, or will be. Returns the pieces of each
     /// job with the position of its path among these.
-    fn jobs(&self, options: TransferOptions) -> Vec<(usize, VecDeque<Span>)> {
+    fn jobs(&self, options: TransferOptions) -> Result<Vec<(usize, VecDeque<Span>)>> {
         let mut state = lock(&self.peer.0.inner.state);
         let paths = state.eligible(options.device).len().max(1);
         let first = state.next_path;
@@ -312,7 +316,17 @@ impl Plan<'_> {
         if jobs.is_empty() && options.imm.is_some() {
             jobs.push((first % paths, VecDeque::new()));
         }
-        jobs
+        if options.imm.is_some() && state.jobs_with_notice + jobs.len() > MAX_JOBS {
+            let what = format!(
+                "{} jobs of transfers with an immediate are in flight, and this one has {}; at \
+                 most {MAX_JOBS} are allowed",
+                state.jobs_with_notice,
+                jobs.len()
+            );
+            return Err(Error::new(ErrorKind::QueueFull, "transfer", what)
+                .with_help("wait for transfers in flight, or divide this one"));
+        }
+        Ok(jobs)
     }
 
     fn launch(
@@ -325,14 +339,16 @@ impl Plan<'_> {
     ) {
         let inner = &self.peer.0.inner;
         let mut state = lock(&inner.state);
+        state.jobs_with_notice += jobs.len() * usize::from(options.imm.is_some());
         let number = state.next_transfer;
         state.next_transfer += u64::from(options.imm.is_some());
+        let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
         let transfer = Arc::new(PeerTransfer {
             operation,
             notices: options.imm.is_some(),
             number,
             value: options.imm.unwrap_or_default(),
-            jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
+            jobs: count,
             region: Arc::clone(&region.0),
             remote: self.remote.clone(),
             device: options.device,

@@ -480,6 +480,43 @@ fn the_peer_forgets_a_canceled_transfer() {
 }
 
 #[test]
+fn the_jobs_of_immediates_in_flight_are_limited() {
+    let mut pair = Pair::ready();
+    let write = |pair: &Pair, options| {
+        let remote = pair.target.remote();
+        pair.peers[0].write(&pair.source, &remote, &[Span::new(0, 0, STRIPE)], options)
+    };
+    let options = TransferOptions::new().imm(1);
+    pair.fake.stall();
+    pair.state(0).jobs_with_notice = MAX_JOBS - 1;
+    let last = write(&pair, options).expect("within the limit");
+    let error = write(&pair, options).expect_err("beyond the limit");
+    assert_eq!(error.kind(), ErrorKind::QueueFull, "{error}");
+    let other = write(&pair, TransferOptions::new()).expect("without an immediate");
+    pair.fake.resume();
+    pair.run_until("both have ended", |_| last.has_ended() && other.has_ended());
+    let _next = write(&pair, options).expect("within the limit again");
+}
+
+#[test]
+fn the_immediates_of_a_hostile_peer_do_not_end_another() {
+    let mut pair = Pair::ready();
+    let (_open, stream) = UnixStream::pair().expect("sockets");
+    let control = StreamControl::new(stream).expect("non-blocking");
+    let hostile = pair.engines[1].connect(control).expect("connects");
+    let state = lock(&hostile.0.inner.state);
+    let filled = (0..=u32::MAX).find(|&value| state.immediates.add(value).is_err());
+    drop(state);
+    let value = filled.expect("there is a limit");
+    let transfer = pair.write(Some(value));
+    pair.run_until("written", |_| transfer.has_ended());
+    transfer.wait(Duration::ZERO).expect("written");
+    let counter = pair.engines[1].imm_counter(value);
+    pair.run_until("counted", |_| counter.count() == 1);
+    assert!(pair.peers.iter().all(Peer::is_connected));
+}
+
+#[test]
 fn a_device_is_used_again_after_every_region_is_registered() {
     let mut pair = Pair::ready();
     pair.fake.raise(rdma_sys::IBV_EVENT_DEVICE_FATAL);

@@ -10,8 +10,8 @@ use ibverbs::{
     QueuePair, Rc, RcPath, RemoteMemory, Result, Retired, WcStatus, wr,
 };
 
+use crate::arrivals::Notice;
 use crate::failure::Failure;
-use crate::immediates::Notice;
 use crate::nic::Open;
 use crate::options::EngineOptions;
 use crate::qp::{Address, Qp};

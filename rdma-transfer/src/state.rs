@@ -2,15 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ibverbs::{ErrorKind, RemoteMemory, Result};
 
+use crate::arrivals::{Arrivals, Notice};
 use crate::control::{Control, Message, Unknown};
 use crate::deadlines::Deadlines;
 use crate::failure::Failure;
-use crate::immediates::{Arrivals, Notice};
+use crate::immediates::{Immediates, PeerImmediates};
 use crate::nic::backoff;
 use crate::path::{Link, Path};
 use crate::qp::Address;
@@ -33,11 +35,14 @@ pub(crate) struct State {
     /// Jobs that no path has.
     pub(crate) pending: VecDeque<Waiting>,
     pub(crate) arrivals: Arrivals,
+    pub(crate) immediates: PeerImmediates,
     /// Keys of devices of the peer that were opened again, by region and device.
     pub(crate) replaced: HashMap<(u64, usize), RemoteMemory>,
     /// Regions that the peer offers, by their name.
     pub(crate) offers: HashMap<String, RemoteRegion>,
     pub(crate) next_transfer: u64,
+    /// Number of jobs with a notice that have not ended.
+    pub(crate) jobs_with_notice: usize,
     pub(crate) next_path: usize,
     pub(crate) deadlines: Deadlines<PeerTransfer>,
     /// Number of canceled transfers of the engine when the jobs were last searched.
@@ -49,7 +54,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(control: Box<dyn Control>) -> Self {
+    pub(crate) fn new(control: Box<dyn Control>, immediates: &Arc<Immediates>) -> Self {
         Self {
             control,
             random: getrandom::u64().expect("random numbers of the system"),
@@ -58,9 +63,11 @@ impl State {
             paths: Vec::new(),
             pending: VecDeque::new(),
             arrivals: Arrivals::default(),
+            immediates: PeerImmediates::new(immediates),
             replaced: HashMap::new(),
             offers: HashMap::new(),
             next_transfer: 0,
+            jobs_with_notice: 0,
             next_path: 0,
             deadlines: Deadlines::new(),
             cancels: 0,
@@ -126,6 +133,7 @@ impl State {
         let transfer = &job.transfer;
         let failure = transfer.failure.get().or(self.ended.as_ref());
         transfer.progress.end_job(failure);
+        self.jobs_with_notice -= usize::from(transfer.notices);
         if transfer.notices && transfer.is_over() && self.ended.is_none() {
             self.send(&Message::Abandoned {
                 transfer: transfer.number,
@@ -315,7 +323,7 @@ impl State {
                 Event::Arrived(Notice::PROBE) => {}
                 Event::Arrived(notice) => {
                     let counted = match self.arrivals.add(&notice) {
-                        Ok(true) => core.immediates.add(notice.value),
+                        Ok(true) => self.immediates.add(notice.value),
                         Ok(false) => Ok(()),
                         Err(error) => Err(error),
                     };

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use ibverbs::RemoteMemory;
 
+use crate::arrivals::Notice;
 use crate::failure::Failure;
-use crate::immediates::Notice;
 use crate::region::Inner;
 use crate::remote_region::RemoteRegion;
 use crate::stripe::Span;
