@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -349,6 +350,7 @@ impl Plan<'_> {
             number,
             value: options.imm.unwrap_or_default(),
             jobs: count,
+            unfinished: AtomicU32::new(count),
             region: Arc::clone(&region.0),
             remote: self.remote.clone(),
             device: options.device,

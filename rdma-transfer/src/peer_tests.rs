@@ -479,6 +479,27 @@ fn the_peer_forgets_a_canceled_transfer() {
     assert_eq!(pair.path().failures, 0);
 }
 
+/// One job was never posted, the other one is in flight when its path fails.
+#[test]
+fn the_bytes_of_an_abandoned_transfer_are_not_counted() {
+    // More pieces than a job has.
+    const LONG: usize = 65 * STRIPE;
+    let mut pair = Pair::ready();
+    let [source, target] = pair.engines.each_ref().map(|engine| engine.alloc(LONG));
+    let (source, target) = (source.expect("region"), target.expect("region"));
+    pair.fake.stall();
+    let (all, options) = ([Span::new(0, 0, LONG)], TransferOptions::new().imm(1));
+    let transfer = pair.peers[0].write(&source, &target.remote(), &all, options);
+    let transfer = transfer.expect("write");
+    transfer.cancel();
+    pair.wait(TICK);
+    pair.fail();
+    pair.run_until("ended", |_| transfer.has_ended());
+    assert!(transfer.is_confirmed());
+    assert_eq!(transfer.bytes_done(), 0);
+    pair.run_until("forgotten", Pair::is_counted_or_abandoned);
+}
+
 #[test]
 fn the_jobs_of_immediates_in_flight_are_limited() {
     let mut pair = Pair::ready();

@@ -133,8 +133,10 @@ impl State {
         let transfer = &job.transfer;
         let failure = transfer.failure.get().or(self.ended.as_ref());
         transfer.progress.end_job(failure);
+        let is_last = transfer.unfinished.fetch_sub(1, Ordering::Relaxed) == 1;
         self.jobs_with_notice -= usize::from(transfer.notices);
-        if transfer.notices && transfer.is_over() && self.ended.is_none() {
+        // Not before the last job: until then, the peer answers which ones have arrived.
+        if is_last && transfer.notices && transfer.is_over() && self.ended.is_none() {
             self.send(&Message::Abandoned {
                 transfer: transfer.number,
             });

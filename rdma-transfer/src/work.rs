@@ -1,6 +1,7 @@
 //! The work of a peer: its transfers and their jobs.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use ibverbs::RemoteMemory;
@@ -31,6 +32,8 @@ pub(crate) struct PeerTransfer {
     pub(crate) number: u64,
     pub(crate) value: u32,
     pub(crate) jobs: u32,
+    /// Number of jobs that have not ended.
+    pub(crate) unfinished: AtomicU32,
     pub(crate) region: Arc<Inner>,
     pub(crate) remote: RemoteRegion,
     /// Device to use as long as it works.
