@@ -14,9 +14,12 @@ use crate::remote_region::RemoteRegion;
 /// Version of the messages and of the notices.
 pub(crate) const VERSION: u32 = 1;
 
-/// Maximum length of a message in bytes. The longest ones list the requests in flight on a path,
-/// whose number [`MAX_REQUESTS`](crate::engine::MAX_REQUESTS) limits, or the keys of a region.
-const MAX_LEN: usize = 512 << 10;
+/// Maximum length of a message in bytes.
+pub(crate) const MAX_LEN: usize = 512 << 10;
+/// Limits of the options, so that the longest messages have less than [`MAX_LEN`] bytes: an offer
+/// has a key for each device, and `Down` lists the jobs of the requests in flight on a path.
+pub(crate) const MAX_PATHS: usize = 1 << 12;
+pub(crate) const MAX_REQUESTS: u32 = 1 << 12;
 
 /// Maximum number of bytes that one call of `receive` reads. It limits the time for which a peer
 /// that sends without pause occupies the thread of the control connections.

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, MemoryOptions, Result};
 
-use crate::control::{Control, StreamControl};
+use crate::control::{Control, MAX_PATHS, MAX_REQUESTS, StreamControl};
 use crate::deferred;
 use crate::failure::lock;
 use crate::immediates::ImmCounter;
-use crate::messages::MAX_PATHS;
 use crate::nic::{Nic, Waker};
 use crate::options::EngineOptions;
 use crate::peer::Peer;
@@ -206,12 +205,22 @@ fn check(devices: &[&str], options: &EngineOptions) -> Result<()> {
         (!devices.is_empty(), "no device was named"),
         (options.queue_pairs >= 1, "queue_pairs is less than 1"),
         (
-            options.queue_pairs.saturating_mul(devices.len()) <= MAX_PATHS,
-            "queue_pairs for all devices together are more than 4096",
+            options.queue_pairs.saturating_mul(devices.len()) <= options.max_paths,
+            "queue_pairs for all devices together are more than max_paths",
+        ),
+        (
+            options.max_paths <= MAX_PATHS,
+            "max_paths is more than 4096",
         ),
         (options.stripe >= 1, "stripe is less than 1 byte"),
-        (options.max_send_wr >= 2, "max_send_wr is less than 2"),
-        (options.max_recv_wr >= 1, "max_recv_wr is less than 1"),
+        (
+            (2..=MAX_REQUESTS).contains(&options.max_send_wr),
+            "max_send_wr is not 2 to 4096",
+        ),
+        (
+            (1..=MAX_REQUESTS).contains(&options.max_recv_wr),
+            "max_recv_wr is not 1 to 4096",
+        ),
         (
             (1..=31).contains(&options.timeout),
             "timeout is not 1 to 31",

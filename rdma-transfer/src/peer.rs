@@ -169,8 +169,9 @@ impl Peer {
         submit(Operation::Read, &[plan], region, options)
     }
 
-    /// Lets the peer find a region by a name of at most 256 bytes. A peer keeps 4096 names. A name
-    /// that is used again replaces the earlier region.
+    /// Lets the peer find a region by a name of at most 256 bytes. A name that is used again
+    /// replaces the earlier region. The peer limits the number of names
+    /// ([`EngineOptions::max_regions`](crate::EngineOptions::max_regions)).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`]: the name is too long.
@@ -397,10 +398,7 @@ impl PeerInner {
     fn disconnect(&self, reason: &Failure) {
         let now = {
             let mut state = lock(&self.state);
-            if state.ended.is_none() {
-                state.send(&Message::Bye);
-            }
-            state.end(reason);
+            state.disconnect(reason);
             state.now.unwrap_or_else(Instant::now)
         };
         self.changed.notify_all();
@@ -466,7 +464,7 @@ impl PeerInner {
                     let destroyed = queue.destroy();
                     state = lock(&self.state);
                     if let Err(error) = destroyed {
-                        state.end(&Failure::from(&error));
+                        state.disconnect(&Failure::from(&error));
                     }
                     state.closed(&self.core, number, now);
                     self.changed.notify_all();

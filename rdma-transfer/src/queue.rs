@@ -11,6 +11,7 @@ use ibverbs::{
 };
 
 use crate::arrivals::Notice;
+use crate::control::MAX_REQUESTS;
 use crate::failure::Failure;
 use crate::nic::Open;
 use crate::options::EngineOptions;
@@ -185,7 +186,7 @@ impl Queue {
     /// connected.
     pub(crate) fn connect(&mut self, remote: &Address) -> Result<bool> {
         if let Address::Cm { receives, .. } = remote {
-            self.records.set_limit(*receives);
+            self.records.set_limit((*receives).min(MAX_REQUESTS));
         }
         let receives = &self.receives;
         self.qp.connect(remote, |qp| post_receives(qp, receives))

@@ -194,7 +194,15 @@ impl State {
         }
     }
 
-    /// Disconnects the peer. The queue pairs are destroyed by the next steps.
+    /// Disconnects the peer, and reports that to it.
+    pub(crate) fn disconnect(&mut self, reason: &Failure) {
+        if self.ended.is_none() {
+            self.end(reason);
+            self.send(&Message::Bye);
+        }
+    }
+
+    /// Ends the connection to the peer. The queue pairs are destroyed by the next steps.
     pub(crate) fn end(&mut self, reason: &Failure) {
         if self.ended.is_some() {
             return;
@@ -330,7 +338,7 @@ impl State {
                         Err(error) => Err(error),
                     };
                     if let Err(error) = counted {
-                        self.end(&Failure::from(&error));
+                        self.disconnect(&Failure::from(&error));
                     }
                 }
             }

@@ -569,10 +569,13 @@ fn options_are_checked_and_their_defaults_documented() {
     let fake = Fake::new(Profile::RXE);
     for options in [
         EngineOptions::new().queue_pairs(0),
-        EngineOptions::new().queue_pairs(usize::MAX),
+        EngineOptions::new().queue_pairs(129),
+        EngineOptions::new().max_paths(4097),
         EngineOptions::new().stripe(0),
         EngineOptions::new().max_send_wr(1),
+        EngineOptions::new().max_send_wr(4097),
         EngineOptions::new().max_recv_wr(0),
+        EngineOptions::new().max_recv_wr(4097),
         EngineOptions::new().timeout(0),
         EngineOptions::new().timeout(32),
         EngineOptions::new().retry_cnt(7),
