@@ -38,7 +38,8 @@
 //! // The receiver: accepts the sender, and waits until one transfer with the immediate 7 has
 //! // arrived.
 //! let listener = std::net::TcpListener::bind("10.0.0.2:7600")?;
-//! engine.accept(&listener)?.offer("cache", &region)?;
+//! let peer = engine.accept(&listener)?;
+//! peer.offer("cache", &region)?;
 //! engine.imm_counter(7).wait(1, Duration::from_secs(10))?;
 //! # Ok(()) }
 //! ```
@@ -66,6 +67,25 @@
 //!
 //! A transfer with an immediate counts exactly once at each peer, after all of its bytes have
 //! arrived, also if parts of it were repeated.
+//!
+//! # Security
+//!
+//! An engine authenticates no peer and encrypts nothing. Every program that can connect to the port
+//! of [`Engine::accept`] is a peer, and so is one that can take over the connection in the network.
+//!
+//! - A peer gets the keys of the regions that it is [offered](Peer::offer). Keys are numbers of 32
+//!   bits, and all peers share a protection domain on each device. So a peer can also guess the key
+//!   of a region that it was not offered. It can read every region of the engine, and write those
+//!   of [`Engine::alloc`], [`Engine::register_mut`] and [`Engine::register_dmabuf`].
+//! - A peer decides which immediates are counted, and over iWARP to which address the engine
+//!   connects.
+//! - A peer cannot use unlimited memory or time, and does not end the connections to others.
+//!
+//! Use an engine only between hosts that trust each other. Listen at an address of a network that
+//! no other host can reach, or give [`Engine::connect`] a [`Control`] over an authenticated stream,
+//! for example TLS. That protects the control connection. The transferred data can still be read
+//! and changed in the RDMA network. Peers that must not access each other's memory need an engine
+//! each, because each engine has its own protection domains.
 //!
 //! # Devices
 //!
