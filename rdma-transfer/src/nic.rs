@@ -21,6 +21,10 @@ use crate::region::{ACCESS, Domain};
 /// Maximum number of READs in flight on a queue pair.
 const MAX_READS: u32 = 16;
 
+/// Maximum number of events of completion queues that are processed before everything else. A peer
+/// that sends without pause causes events without end.
+const MAX_EVENTS: usize = 256;
+
 /// A peer, as the threads of an engine use it.
 pub(crate) trait Handler: Send + Sync {
     /// Advances all paths of a device.
@@ -219,7 +223,10 @@ impl Nic {
         let Some(open) = self.device() else {
             return;
         };
-        while let Ok(Some(cq)) = open.channel.try_next() {
+        for _ in 0..MAX_EVENTS {
+            let Ok(Some(cq)) = open.channel.try_next() else {
+                return;
+            };
             if let Some((peer, path)) = self.path(cq) {
                 peer.poll_path(path, now);
             }

@@ -36,14 +36,18 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let fake = Fake::new(Profile::RXE);
         let options = EngineOptions::new()
             .manual(true)
             .stripe(STRIPE)
             .max_send_wr(u32::try_from(SENDS).expect("fits"))
             .stall(SECOND)
             .settle(SECOND);
-        let engines = [(); 2].map(|()| Engine::open(&[fake.name()], options).expect("engine"));
+        Self::with([options; 2])
+    }
+
+    fn with(options: [EngineOptions; 2]) -> Self {
+        let fake = Fake::new(Profile::RXE);
+        let engines = options.map(|options| Engine::open(&[fake.name()], options).expect("engine"));
         let (of_a, of_b) = UnixStream::pair().expect("sockets");
         let [a, b] = &engines;
         let peers = [(a, of_a), (b, of_b)].map(|(engine, stream)| {
@@ -365,6 +369,23 @@ fn a_flood_of_messages_gives_others_their_turn() {
     }
     pair.run_until("all are handled", |_| {
         hostile.remote("999", Duration::ZERO).is_ok()
+    });
+}
+
+/// The queue pair receives more while it is polled.
+#[test]
+fn notices_without_end_are_processed_in_turns() {
+    let many = EngineOptions::new().manual(true);
+    let mut pair = Pair::with([many, many.max_send_wr(2).max_recv_wr(2)]);
+    pair.run_until_ready();
+    let write = |_| pair.write_bytes(0, TransferOptions::new().imm(1));
+    let transfers: Vec<_> = (0..128).map(write).collect();
+    let core = &pair.peers[1].0.inner.core;
+    pair.state(1).advance(core, 0, pair.now);
+    let count = pair.engines[1].imm_counter(1).count();
+    assert!((1..64).contains(&count), "{count} at once");
+    pair.run_until("all have arrived", |pair| {
+        pair.engines[1].imm_counter(1).count() == transfers.len() as u64
     });
 }
 

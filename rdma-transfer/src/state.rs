@@ -277,6 +277,9 @@ impl State {
         };
         let mut events = Vec::new();
         let polled = queue.poll(now, false, |event| events.push(event));
+        if queue.is_behind {
+            nic.waker.wake();
+        }
         let waits = queue.waits_since();
         let has_stalled =
             waits.is_some_and(|since| now.saturating_duration_since(since) > core.options.stall);
