@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ibverbs::RemoteMemory;
 use serde::{Deserialize, Serialize};
 
+use crate::protection::{Protection, Token};
 use crate::qp::Address;
 use crate::remote_region::RemoteRegion;
 
@@ -89,21 +90,24 @@ pub trait Control: Send {
 /// # Example
 /// ```no_run
 /// # fn f(engine: &rdma_transfer::Engine) -> Result<(), Box<dyn std::error::Error>> {
-/// use rdma_transfer::StreamControl;
+/// use rdma_transfer::{StreamControl, Token};
 /// use std::net::TcpStream;
+/// let token = Token::new(&std::fs::read("/etc/engine.token")?)?;
 /// let stream = TcpStream::connect("10.0.0.2:7600")?;
-/// let peer = engine.connect(StreamControl::new(stream)?)?;
+/// let peer = engine.connect(StreamControl::initiator(stream, &token)?)?;
 /// # Ok(()) }
 /// ```
 pub struct StreamControl<S> {
     stream: S,
+    protection: Option<Protection>,
     incoming: VecDeque<u8>,
     outgoing: VecDeque<u8>,
     has_ended: bool,
 }
 
 impl<S: Read + Write + AsFd + Send> StreamControl<S> {
-    /// Takes a connected stream, which must carry nothing else, and makes it non-blocking.
+    /// Takes a connected stream, which must carry nothing else, and makes it non-blocking. Messages
+    /// are neither authenticated nor encrypted, so the program or the stream must do it.
     ///
     /// # Errors
     /// The stream cannot be made non-blocking.
@@ -111,10 +115,36 @@ impl<S: Read + Write + AsFd + Send> StreamControl<S> {
         rustix::io::ioctl_fionbio(&stream, true)?;
         Ok(Self {
             stream,
+            protection: None,
             incoming: VecDeque::new(),
             outgoing: VecDeque::new(),
             has_ended: false,
         })
+    }
+
+    /// Like [`new`](Self::new), with a session of the Noise protocol that this side initiates. The
+    /// other side must be the [responder](Self::responder). No message is sent to a peer that does
+    /// not have the token, and the connection is lost.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn initiator(stream: S, token: &Token) -> io::Result<Self> {
+        Self::protected(stream, token, true)
+    }
+
+    /// Like [`initiator`](Self::initiator), for the other side.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn responder(stream: S, token: &Token) -> io::Result<Self> {
+        Self::protected(stream, token, false)
+    }
+
+    fn protected(stream: S, token: &Token, initiates: bool) -> io::Result<Self> {
+        let mut control = Self::new(stream)?;
+        let protection = Protection::new(token, initiates, &mut control.outgoing)?;
+        control.protection = Some(protection);
+        Ok(control)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -137,12 +167,22 @@ impl<S: Read + Write + AsFd + Send> StreamControl<S> {
                     self.has_ended = true;
                     break;
                 }
-                Ok(count) => self.incoming.extend(&chunk[..count]),
+                Ok(count) => self.add_received(&chunk[..count])?,
                 Err(error) if is_temporary(&error) => break,
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    fn add_received(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(protection) = &mut self.protection else {
+            self.incoming.extend(bytes);
+            return Ok(());
+        };
+        let opened = protection.open(bytes, &mut self.incoming, &mut self.outgoing);
+        self.flush()?;
+        opened
     }
 
     /// Removes a whole message from the front of what has arrived.
@@ -169,13 +209,19 @@ impl<S: Read + Write + AsFd + Send> StreamControl<S> {
 
 impl<S: Read + Write + AsFd + Send> Control for StreamControl<S> {
     fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
-        if self.outgoing.len() + 4 + message.len() > MAX_QUEUED {
+        let protection = self.protection.as_ref();
+        let queued = protection.map_or(0, |protection| protection.queued.len());
+        if self.outgoing.len() + queued + 4 + message.len() > MAX_QUEUED {
             let what = format!("the peer has not read {MAX_QUEUED} bytes of control messages");
             return Err(io::Error::other(what));
         }
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
-        self.outgoing.extend(len.to_le_bytes());
-        self.outgoing.extend(&message);
+        for part in [&len.to_le_bytes(), message.as_slice()] {
+            match &mut self.protection {
+                Some(protection) => protection.seal(part, &mut self.outgoing)?,
+                None => self.outgoing.extend(part),
+            }
+        }
         self.flush()
     }
 

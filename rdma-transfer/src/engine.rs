@@ -16,6 +16,7 @@ use crate::immediates::ImmCounter;
 use crate::nic::{Nic, Waker};
 use crate::options::EngineOptions;
 use crate::peer::Peer;
+use crate::protection::Token;
 use crate::region::{Owner, Region, Releases};
 use crate::shared::{Core, Shared};
 
@@ -27,10 +28,11 @@ use crate::shared::{Core, Shared};
 ///
 /// # Example
 /// ```no_run
-/// use rdma_transfer::{Engine, EngineOptions};
+/// use rdma_transfer::{Engine, EngineOptions, Token};
 /// let engine = Engine::open(&["mlx5_0", "mlx5_1"], EngineOptions::new())?;
 /// let region = engine.alloc(1 << 20)?;
-/// let peer = engine.dial("10.0.0.2:7600")?;
+/// let token = Token::new(b"a random text of at least 16 bytes")?;
+/// let peer = engine.dial("10.0.0.2:7600", &token)?;
 /// # Ok::<(), rdma_transfer::Error>(())
 /// ```
 #[derive(Clone)]
@@ -156,30 +158,57 @@ impl Engine {
         Peer::connect(&self.0, Box::new(control))
     }
 
-    /// Connects to the engine that [accepts](Self::accept) at a TCP address.
+    /// Connects to the engine that [accepts](Self::accept) at a TCP address with the same token.
+    /// Does not wait for the handshake: a peer with another token is disconnected.
     ///
     /// # Errors
     /// [`ErrorKind::Os`]: the TCP connection fails.
-    pub fn dial(&self, address: impl ToSocketAddrs) -> Result<Peer> {
-        self.over_tcp(|| TcpStream::connect(address))
+    pub fn dial(&self, address: impl ToSocketAddrs, token: &Token) -> Result<Peer> {
+        let stream = TcpStream::connect(address);
+        self.over_tcp(stream, |stream| StreamControl::initiator(stream, token))
     }
 
-    /// Waits for an engine that [dials](Self::dial), and connects to it.
+    /// Waits for an engine that [dials](Self::dial) with the same token, and connects to it. Does
+    /// not wait for the handshake: a peer with another token is disconnected.
     ///
     /// # Errors
     /// [`ErrorKind::Os`]: accepting fails.
-    pub fn accept(&self, listener: &TcpListener) -> Result<Peer> {
-        self.over_tcp(|| Ok(listener.accept()?.0))
+    pub fn accept(&self, listener: &TcpListener, token: &Token) -> Result<Peer> {
+        let stream = listener.accept().map(|(stream, _)| stream);
+        self.over_tcp(stream, |stream| StreamControl::responder(stream, token))
     }
 
-    fn over_tcp(&self, connect: impl FnOnce() -> std::io::Result<TcpStream>) -> Result<Peer> {
-        let stream = connect().and_then(|stream| {
+    /// Like [`dial`](Self::dial), without a token. Every program in the network can take the place
+    /// of the peer, and [access the memory](crate#security) of this engine.
+    ///
+    /// # Errors
+    /// Those of [`dial`](Self::dial).
+    pub fn dial_unauthenticated(&self, address: impl ToSocketAddrs) -> Result<Peer> {
+        self.over_tcp(TcpStream::connect(address), StreamControl::new)
+    }
+
+    /// Like [`accept`](Self::accept), without a token. Every program that can connect to the
+    /// listener can [access the memory](crate#security) of this engine.
+    ///
+    /// # Errors
+    /// Those of [`accept`](Self::accept).
+    pub fn accept_unauthenticated(&self, listener: &TcpListener) -> Result<Peer> {
+        let stream = listener.accept().map(|(stream, _)| stream);
+        self.over_tcp(stream, StreamControl::new)
+    }
+
+    fn over_tcp(
+        &self,
+        stream: std::io::Result<TcpStream>,
+        control: impl FnOnce(TcpStream) -> std::io::Result<StreamControl<TcpStream>>,
+    ) -> Result<Peer> {
+        let control = stream.and_then(|stream| {
             stream.set_nodelay(true)?;
-            StreamControl::new(stream)
+            control(stream)
         });
         let failed =
             |error: std::io::Error| Error::new(ErrorKind::Os, "connect", error.to_string());
-        self.connect(stream.map_err(failed)?)
+        self.connect(control.map_err(failed)?)
     }
 
     /// Returns the counter of an immediate value. It also counts what arrived before this call.

@@ -1,6 +1,5 @@
 //! Transfers between engines on the fake provider.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -493,51 +492,6 @@ fn a_deadline_ends_a_transfer_without_a_path() {
     transfer.cancel();
     let error = transfer.wait(SOON).expect_err("canceled");
     assert_eq!(error.kind(), ErrorKind::WrongState);
-}
-
-#[test]
-fn engines_connect_over_tcp_and_find_regions_by_name() {
-    let fakes = [Fake::new(Profile::RXE)];
-    let [a, b] = [(); 2].map(|()| engine(&fakes, EngineOptions::new()));
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let at = listener.local_addr().expect("bound");
-    let (dialed, accepted) = std::thread::scope(|scope| {
-        let accepted = scope.spawn(|| b.accept(&listener));
-        let dialed = a.dial(at).expect("connects");
-        (dialed, accepted.join().expect("no panic").expect("accepts"))
-    });
-    let (first, second) = (b.alloc(100).expect("region"), b.alloc(100).expect("region"));
-    let error = dialed
-        .remote("target", Duration::ZERO)
-        .expect_err("no such region");
-    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-    accepted.offer("target", &first).expect("offered");
-    assert_eq!(
-        dialed.remote("target", SOON).expect("offered"),
-        first.remote()
-    );
-    accepted.offer("target", &second).expect("offered again");
-    let longest = "n".repeat(256);
-    accepted.offer(&longest, &first).expect("offered");
-    dialed.remote(&longest, SOON).expect("offered");
-    let remote = dialed.remote("target", SOON).expect("offered");
-    assert_eq!(remote, second.remote());
-    let write = dialed.write(
-        &filled(&a, 100, 1),
-        &remote,
-        &[Span::new(0, 0, 100)],
-        imm(7),
-    );
-    write.expect("write").wait(SOON).expect("written");
-    b.imm_counter(7).wait(1, SOON).expect("arrived");
-    assert_eq!(bytes(&second), pattern(100, 1));
-    let error = accepted
-        .offer(&"n".repeat(257), &first)
-        .expect_err("too long");
-    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    drop(accepted);
-    let error = dialed.remote("more", SOON).expect_err("the peer is gone");
-    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
 }
 
 #[test]
