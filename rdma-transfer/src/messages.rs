@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, Result};
 
@@ -20,6 +20,13 @@ const MAX_UNKNOWN: usize = 2 * MAX_REQUESTS as usize + 1;
 /// Maximum number of replaced keys for each region that a peer can offer: those of several devices,
 /// of regions without a name, and of regions that exist no more.
 const KEYS_PER_REGION: usize = 16;
+/// Time that a peer must wait for each byte of a message, and the length of a message that takes as
+/// long as handling an empty one. Decoding takes a tenth of it, so that a peer that sends without
+/// pause occupies a small part of the thread of the control connections.
+const TIME_PER_BYTE: Duration = Duration::from_nanos(50);
+const OVERHEAD: usize = 64;
+/// The part of that time for which a peer does not wait at first.
+const BURST: Duration = Duration::from_millis(10);
 /// Maximum length of the name of a region in bytes.
 pub(crate) const MAX_NAME: usize = 256;
 
@@ -33,8 +40,19 @@ impl State {
         }
     }
 
-    pub(crate) fn receive(&mut self) -> Option<Message> {
+    /// Returns `true` if messages of the peer are handled at this time.
+    pub(crate) fn can_receive(&self, now: Instant) -> bool {
+        let is_early = self.receives_at.is_some_and(|at| at > now + BURST);
+        self.ended.is_none() && !is_early
+    }
+
+    pub(crate) fn receive(&mut self, now: Instant) -> Option<Message> {
         let received = self.control.receive();
+        if let Ok(Some(bytes)) = &received {
+            let len = u32::try_from(bytes.len() + OVERHEAD).unwrap_or(u32::MAX);
+            let since = self.receives_at.map_or(now, |at| at.max(now));
+            self.receives_at = since.checked_add(TIME_PER_BYTE * len);
+        }
         let message =
             received.and_then(|bytes| bytes.as_deref().map(Message::from_bytes).transpose());
         message.unwrap_or_else(|error| {

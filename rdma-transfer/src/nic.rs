@@ -35,7 +35,7 @@ pub(crate) trait Handler: Send + Sync {
     fn fail_path(&self, path: usize, reason: &Failure);
     /// Processes a limited number of control messages. Returns `true` if more may have arrived.
     fn poll_control(&self, now: Instant) -> bool;
-    /// Returns the descriptor of the control connection.
+    /// Returns the descriptor of the control connection, unless its messages must wait.
     fn control(&self) -> Option<Arc<OwnedFd>>;
     /// Sends the new key of a region to the peer.
     fn send_key(&self, region: u64, device: usize, key: RemoteMemory);

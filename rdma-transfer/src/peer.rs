@@ -383,10 +383,10 @@ impl PeerInner {
     /// Handles the next message of the peer. Returns `false` if there is none.
     fn handle_message(&self, now: Instant) -> bool {
         let mut state = lock(&self.state);
-        if state.ended.is_some() {
+        if !state.can_receive(now) {
             return false;
         }
-        let message = state.receive();
+        let message = state.receive(now);
         let has_message = message.is_some();
         if let Some(message) = message {
             state.handle(&self.core, message, now);
@@ -520,8 +520,8 @@ impl Handler for PeerInner {
     }
 
     fn control(&self) -> Option<Arc<OwnedFd>> {
-        let is_open = lock(&self.state).ended.is_none();
-        self.control.clone().filter(|_| is_open)
+        let can_receive = lock(&self.state).can_receive(Instant::now());
+        self.control.clone().filter(|_| can_receive)
     }
 
     fn send_key(&self, region: u64, device: usize, key: RemoteMemory) {

@@ -372,6 +372,25 @@ fn a_flood_of_messages_gives_others_their_turn() {
     });
 }
 
+#[test]
+fn messages_are_handled_at_a_limited_rate() {
+    let (_open, descriptor) = UnixStream::pair().expect("sockets");
+    let pair = Pair::ready();
+    let flood = Backlog(offers(4096), descriptor);
+    let hostile = pair.engines[1].connect(flood).expect("connects");
+    let mut now = pair.now;
+    let mut handled = 0;
+    for _ in 0..2 {
+        (0..4096).for_each(|_| pair.engines[1].poll(now));
+        let count = lock(&hostile.0.inner.state).offers.len() - handled;
+        assert!((500..3000).contains(&count), "{count} at once");
+        handled += count;
+        now += 10 * TICK;
+    }
+    pair.engines[1].poll(now);
+    assert!(lock(&hostile.0.inner.state).offers.len() > handled);
+}
+
 /// The queue pair receives more while it is polled.
 #[test]
 fn notices_without_end_are_processed_in_turns() {

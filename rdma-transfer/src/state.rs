@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) deadlines: Deadlines<PeerTransfer>,
     /// Number of canceled transfers of the engine when the jobs were last searched.
     cancels: u64,
+    /// Time at which the peer has waited for all of its messages.
+    pub(crate) receives_at: Option<Instant>,
     /// The time of the last step in an engine without threads.
     pub(crate) now: Option<Instant>,
     /// The reason why the peer was disconnected.
@@ -71,6 +73,7 @@ impl State {
             next_path: 0,
             deadlines: Deadlines::new(),
             cancels: 0,
+            receives_at: None,
             now: None,
             ended: None,
         }
