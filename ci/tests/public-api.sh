@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # Directory → library, and the package in between.
 readonly CRATES=(rdma-types:rdma-types:rdma_types ibverbs:rdma-verbs:ibverbs rdmacm:rdmacm:rdmacm
     messenger:rdma-messenger:messenger rdma-transfer:rdma-transfer:rdma_transfer ibumad:ibumad:ibumad
-    gpu-memory:gpu-memory:gpu_memory)
+    gpu-memory:gpu-memory:gpu_memory rdma-noise:rdma-noise:rdma_noise)
 readonly FEATURES='rdma-verbs/serde rdma-verbs/tokio rdma-verbs/tracing rdma-verbs/efa rdma-verbs/mlx5 rdmacm/tokio rdma-messenger/tokio rdma-messenger/bytes'
 
 # Prints the signatures that break a rule of docs/conventions.md, and fails if there is one. Calls

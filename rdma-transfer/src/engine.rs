@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, MemoryOptions, Result};
 
-use crate::control::{Control, StreamControl};
+use crate::control::{Control, MAX_PATHS, MAX_REQUESTS, StreamControl};
 use crate::deferred;
 use crate::failure::lock;
 use crate::immediates::ImmCounter;
-use crate::messages::MAX_PATHS;
 use crate::nic::{Nic, Waker};
 use crate::options::EngineOptions;
 use crate::peer::Peer;
+use crate::protection::Token;
 use crate::region::{Owner, Region, Releases};
 use crate::shared::{Core, Shared};
 
@@ -28,10 +28,11 @@ use crate::shared::{Core, Shared};
 ///
 /// # Example
 /// ```no_run
-/// use rdma_transfer::{Engine, EngineOptions};
+/// use rdma_transfer::{Engine, EngineOptions, Token};
 /// let engine = Engine::open(&["mlx5_0", "mlx5_1"], EngineOptions::new())?;
 /// let region = engine.alloc(1 << 20)?;
-/// let peer = engine.dial("10.0.0.2:7600")?;
+/// let token = Token::new(b"a random text of at least 16 bytes")?;
+/// let peer = engine.dial("10.0.0.2:7600", &token)?;
 /// # Ok::<(), rdma_transfer::Error>(())
 /// ```
 #[derive(Clone)]
@@ -157,30 +158,57 @@ impl Engine {
         Peer::connect(&self.0, Box::new(control))
     }
 
-    /// Connects to the engine that [accepts](Self::accept) at a TCP address.
+    /// Connects to the engine that [accepts](Self::accept) at a TCP address with the same token.
+    /// Does not wait for the handshake: a peer with another token is disconnected.
     ///
     /// # Errors
     /// [`ErrorKind::Os`]: the TCP connection fails.
-    pub fn dial(&self, address: impl ToSocketAddrs) -> Result<Peer> {
-        self.over_tcp(|| TcpStream::connect(address))
+    pub fn dial(&self, address: impl ToSocketAddrs, token: &Token) -> Result<Peer> {
+        let stream = TcpStream::connect(address);
+        self.over_tcp(stream, |stream| StreamControl::initiator(stream, token))
     }
 
-    /// Waits for an engine that [dials](Self::dial), and connects to it.
+    /// Waits for an engine that [dials](Self::dial) with the same token, and connects to it. Does
+    /// not wait for the handshake: a peer with another token is disconnected.
     ///
     /// # Errors
     /// [`ErrorKind::Os`]: accepting fails.
-    pub fn accept(&self, listener: &TcpListener) -> Result<Peer> {
-        self.over_tcp(|| Ok(listener.accept()?.0))
+    pub fn accept(&self, listener: &TcpListener, token: &Token) -> Result<Peer> {
+        let stream = listener.accept().map(|(stream, _)| stream);
+        self.over_tcp(stream, |stream| StreamControl::responder(stream, token))
     }
 
-    fn over_tcp(&self, connect: impl FnOnce() -> std::io::Result<TcpStream>) -> Result<Peer> {
-        let stream = connect().and_then(|stream| {
+    /// Like [`dial`](Self::dial), without a token. Every program in the network can take the place
+    /// of the peer, and [access the memory](crate#security) of this engine.
+    ///
+    /// # Errors
+    /// Those of [`dial`](Self::dial).
+    pub fn dial_unauthenticated(&self, address: impl ToSocketAddrs) -> Result<Peer> {
+        self.over_tcp(TcpStream::connect(address), StreamControl::new)
+    }
+
+    /// Like [`accept`](Self::accept), without a token. Every program that can connect to the
+    /// listener can [access the memory](crate#security) of this engine.
+    ///
+    /// # Errors
+    /// Those of [`accept`](Self::accept).
+    pub fn accept_unauthenticated(&self, listener: &TcpListener) -> Result<Peer> {
+        let stream = listener.accept().map(|(stream, _)| stream);
+        self.over_tcp(stream, StreamControl::new)
+    }
+
+    fn over_tcp(
+        &self,
+        stream: std::io::Result<TcpStream>,
+        control: impl FnOnce(TcpStream) -> std::io::Result<StreamControl<TcpStream>>,
+    ) -> Result<Peer> {
+        let control = stream.and_then(|stream| {
             stream.set_nodelay(true)?;
-            StreamControl::new(stream)
+            control(stream)
         });
         let failed =
             |error: std::io::Error| Error::new(ErrorKind::Os, "connect", error.to_string());
-        self.connect(stream.map_err(failed)?)
+        self.connect(control.map_err(failed)?)
     }
 
     /// Returns the counter of an immediate value. It also counts what arrived before this call.
@@ -206,12 +234,22 @@ fn check(devices: &[&str], options: &EngineOptions) -> Result<()> {
         (!devices.is_empty(), "no device was named"),
         (options.queue_pairs >= 1, "queue_pairs is less than 1"),
         (
-            options.queue_pairs.saturating_mul(devices.len()) <= MAX_PATHS,
-            "queue_pairs for all devices together are more than 4096",
+            options.queue_pairs.saturating_mul(devices.len()) <= options.max_paths,
+            "queue_pairs for all devices together are more than max_paths",
+        ),
+        (
+            options.max_paths <= MAX_PATHS,
+            "max_paths is more than 4096",
         ),
         (options.stripe >= 1, "stripe is less than 1 byte"),
-        (options.max_send_wr >= 2, "max_send_wr is less than 2"),
-        (options.max_recv_wr >= 1, "max_recv_wr is less than 1"),
+        (
+            (2..=MAX_REQUESTS).contains(&options.max_send_wr),
+            "max_send_wr is not 2 to 4096",
+        ),
+        (
+            (1..=MAX_REQUESTS).contains(&options.max_recv_wr),
+            "max_recv_wr is not 1 to 4096",
+        ),
         (
             (1..=31).contains(&options.timeout),
             "timeout is not 1 to 31",

@@ -1,6 +1,6 @@
-//! Immediates: the notices of the jobs of a transfer, and the counters.
+//! The counters of immediates.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,12 +9,16 @@ use ibverbs::{Error, ErrorKind, Result};
 
 use crate::failure::lock;
 
-/// Maximum number of different values that are counted at the same time. It bounds the memory that
-/// a peer can make this engine use.
+/// Maximum number of different values that are counted for a peer at the same time, and for all
+/// peers together that are gone. The limits bound the memory that a peer can make this engine use.
 const MAX_VALUES: usize = 1 << 16;
 
 /// A counter of the transfers that have arrived with one immediate value, from all peers of an
 /// engine ([`Engine::imm_counter`](crate::Engine::imm_counter)).
+///
+/// A peer can use 65,536 different values before the program has waited for them. The next one
+/// disconnects it. Transfers still count after the program has dropped their peer. But if all
+/// dropped peers have left more than 65,536 values, those of the peer with the most are forgotten.
 ///
 /// # Example
 /// ```no_run
@@ -41,10 +45,7 @@ impl ImmCounter {
     /// Returns the number of transfers that have arrived and that no [`wait`](Self::wait) has
     /// subtracted.
     pub fn count(&self) -> u64 {
-        lock(&self.immediates.counts)
-            .get(&self.value)
-            .copied()
-            .unwrap_or(0)
+        lock(&self.immediates.counts).total(self.value)
     }
 
     /// Waits until `transfers` transfers have arrived, and subtracts them from the counter. Their
@@ -54,17 +55,15 @@ impl ImmCounter {
     /// [`ErrorKind::TimedOut`]; the counter is unchanged. If the sender is gone,
     /// [`Peer::is_connected`](crate::Peer::is_connected) returns `false`.
     pub fn wait(&self, transfers: u64, timeout: Duration) -> Result<()> {
-        let (value, count) = (self.value, |counts: &Counts| {
-            counts.get(&self.value).copied().unwrap_or(0)
-        });
+        let value = self.value;
         let (mut counts, _) = self
             .immediates
             .arrived
             .wait_timeout_while(lock(&self.immediates.counts), timeout, |counts| {
-                count(counts) < transfers
+                counts.total(value) < transfers
             })
             .unwrap_or_else(PoisonError::into_inner);
-        let arrived = count(&counts);
+        let arrived = counts.total(value);
         if arrived < transfers {
             let what = format!(
                 "{arrived} of {transfers} transfers with value {value} have arrived after \
@@ -72,11 +71,7 @@ impl ImmCounter {
             );
             return Err(Error::new(ErrorKind::TimedOut, "immediates", what));
         }
-        if arrived == transfers {
-            counts.remove(&value);
-        } else {
-            counts.insert(value, arrived - transfers);
-        }
+        counts.subtract(value, transfers);
         Ok(())
     }
 }
@@ -91,7 +86,65 @@ impl fmt::Debug for ImmCounter {
 }
 
 /// Number of transfers by value. A value without transfers has no entry.
-type Counts = HashMap<u32, u64>;
+type Values = HashMap<u32, u64>;
+
+#[derive(Debug, Default)]
+struct Counts {
+    totals: Values,
+    /// The same for each peer, by its number.
+    peers: HashMap<u64, PeerCounts>,
+    next_peer: u64,
+}
+
+#[derive(Debug, Default)]
+struct PeerCounts {
+    values: Values,
+    is_gone: bool,
+}
+
+impl Counts {
+    fn total(&self, value: u32) -> u64 {
+        self.totals.get(&value).copied().unwrap_or(0)
+    }
+
+    fn subtract(&mut self, value: u32, mut transfers: u64) {
+        subtract(&mut self.totals, value, transfers);
+        for peer in self.peers.values_mut() {
+            transfers -= subtract(&mut peer.values, value, transfers);
+        }
+        self.peers
+            .retain(|_, peer| !peer.is_gone || !peer.values.is_empty());
+    }
+
+    /// Forgets values of peers that are gone if there are too many, first those of the peer with
+    /// the most of them.
+    fn forget(&mut self) {
+        loop {
+            let gone = self.peers.iter().filter(|(_, peer)| peer.is_gone);
+            let lens = gone.map(|(&number, peer)| (peer.values.len(), number));
+            let total: usize = lens.clone().map(|(len, _)| len).sum();
+            let Some((_, largest)) = lens.max().filter(|_| total > MAX_VALUES) else {
+                return;
+            };
+            for (value, transfers) in self.peers.remove(&largest).unwrap_or_default().values {
+                subtract(&mut self.totals, value, transfers);
+            }
+        }
+    }
+}
+
+/// Subtracts up to this number of transfers, and returns how many.
+fn subtract(values: &mut Values, value: u32, transfers: u64) -> u64 {
+    let Entry::Occupied(mut count) = values.entry(value) else {
+        return 0;
+    };
+    let subtracted = transfers.min(*count.get());
+    *count.get_mut() -= subtracted;
+    if *count.get() == 0 {
+        count.remove();
+    }
+    subtracted
+}
 
 /// The immediates that have arrived at an engine.
 #[derive(Debug, Default)]
@@ -100,128 +153,51 @@ pub(crate) struct Immediates {
     arrived: Condvar,
 }
 
-impl Immediates {
+/// The immediates that have arrived from a peer, which is gone when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct PeerImmediates {
+    immediates: Arc<Immediates>,
+    number: u64,
+}
+
+impl PeerImmediates {
+    pub(crate) fn new(immediates: &Arc<Immediates>) -> Self {
+        let mut counts = lock(&immediates.counts);
+        let number = counts.next_peer;
+        counts.next_peer += 1;
+        counts.peers.insert(number, PeerCounts::default());
+        Self {
+            immediates: Arc::clone(immediates),
+            number,
+        }
+    }
+
     /// Counts one transfer.
     pub(crate) fn add(&self, value: u32) -> Result<()> {
-        let mut counts = lock(&self.counts);
-        check_limit(&counts, value)?;
-        *counts.entry(value).or_insert(0) += 1;
-        self.arrived.notify_all();
+        let mut counts = lock(&self.immediates.counts);
+        let Counts { totals, peers, .. } = &mut *counts;
+        let values = &mut peers.entry(self.number).or_default().values;
+        if values.len() >= MAX_VALUES && !values.contains_key(&value) {
+            let what = format!(
+                "{MAX_VALUES} different values have arrived from the peer and were not waited for"
+            );
+            return Err(Error::new(ErrorKind::Malformed, "immediates", what)
+                .with_help("use fewer values, or wait for each of them"));
+        }
+        for values in [values, totals] {
+            *values.entry(value).or_insert(0) += 1;
+        }
+        self.immediates.arrived.notify_all();
         Ok(())
     }
 }
 
-/// The message behind the bytes of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Notice {
-    /// Number of the transfer among those with an immediate to this peer.
-    pub(crate) transfer: u64,
-    /// Number of the job in the transfer.
-    pub(crate) job: u32,
-    /// Number of jobs of the transfer.
-    pub(crate) jobs: u32,
-    pub(crate) value: u32,
-}
-
-impl Notice {
-    pub(crate) const LEN: usize = 20;
-    /// A message that only shows that a path works.
-    pub(crate) const PROBE: Self = Self {
-        transfer: u64::MAX,
-        job: 0,
-        jobs: 0,
-        value: 0,
-    };
-
-    pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        bytes[..8].copy_from_slice(&self.transfer.to_le_bytes());
-        for (into, number) in bytes[8..]
-            .chunks_exact_mut(4)
-            .zip([self.job, self.jobs, self.value])
-        {
-            into.copy_from_slice(&number.to_le_bytes());
-        }
-        bytes
+impl Drop for PeerImmediates {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.immediates.counts);
+        counts.peers.entry(self.number).or_default().is_gone = true;
+        counts.forget();
     }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (transfer, rest) = bytes.split_first_chunk::<8>()?;
-        let number = |at: usize| Some(u32::from_le_bytes(*rest.get(at..)?.first_chunk()?));
-        let notice = Self {
-            transfer: u64::from_le_bytes(*transfer),
-            job: number(0)?,
-            jobs: number(4)?,
-            value: number(8)?,
-        };
-        let is_valid = rest.len() == 12 && (notice.job < notice.jobs || notice == Self::PROBE);
-        is_valid.then_some(notice)
-    }
-}
-
-/// The jobs of one peer that have arrived.
-#[derive(Debug, Default)]
-pub(crate) struct Arrivals {
-    /// The transfers with lower numbers are counted, or will never be complete.
-    next: u64,
-    /// The same for transfers with higher numbers.
-    counted: BTreeSet<u64>,
-    /// The jobs of the others.
-    jobs: BTreeMap<u64, BTreeSet<u32>>,
-}
-
-impl Arrivals {
-    /// Records the arrival of a job. Returns `true` if it completes its transfer.
-    pub(crate) fn add(&mut self, notice: &Notice) -> Result<bool> {
-        if self.is_counted(notice.transfer) {
-            return Ok(false);
-        }
-        if self.jobs.len() >= MAX_VALUES && !self.jobs.contains_key(&notice.transfer) {
-            let what = format!("{MAX_VALUES} transfers of a peer have arrived in part");
-            return Err(Error::new(ErrorKind::Malformed, "immediates", what));
-        }
-        let jobs = self.jobs.entry(notice.transfer).or_default();
-        jobs.insert(notice.job);
-        if jobs.len() < notice.jobs as usize {
-            return Ok(false);
-        }
-        self.count(notice.transfer);
-        Ok(true)
-    }
-
-    /// Returns `true` if the job has arrived.
-    pub(crate) fn has(&self, transfer: u64, job: u32) -> bool {
-        let arrived = self.jobs.get(&transfer);
-        self.is_counted(transfer) || arrived.is_some_and(|jobs| jobs.contains(&job))
-    }
-
-    /// Forgets a transfer that will never be complete.
-    pub(crate) fn abandon(&mut self, transfer: u64) {
-        if !self.is_counted(transfer) {
-            self.count(transfer);
-        }
-    }
-
-    fn is_counted(&self, transfer: u64) -> bool {
-        transfer < self.next || self.counted.contains(&transfer)
-    }
-
-    fn count(&mut self, transfer: u64) {
-        self.jobs.remove(&transfer);
-        self.counted.insert(transfer);
-        while self.counted.remove(&self.next) {
-            self.next += 1;
-        }
-    }
-}
-
-fn check_limit<T>(counts: &HashMap<u32, T>, value: u32) -> Result<()> {
-    if counts.len() < MAX_VALUES || counts.contains_key(&value) {
-        return Ok(());
-    }
-    let what = format!("{MAX_VALUES} different values have arrived and were not waited for");
-    Err(Error::new(ErrorKind::Malformed, "immediates", what)
-        .with_help("use fewer values, or wait for each of them"))
 }
 
 #[cfg(test)]
@@ -229,60 +205,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transfer_counts_once_when_all_jobs_have_arrived() {
-        let mut arrivals = Arrivals::default();
-        let mut add = |transfer, job| {
-            let notice = Notice {
-                transfer,
-                job,
-                jobs: 2,
-                value: 7,
-            };
-            arrivals.add(&notice).expect("few transfers")
-        };
-        assert!(!add(0, 1) && !add(1, 0));
-        assert!(!add(0, 1), "the same job again");
-        assert!(add(1, 1), "the second transfer");
-        assert!(!add(1, 0) && !add(1, 1), "repeated after it was counted");
-        assert!(add(0, 0) && !add(0, 0));
-        assert!(!add(3, 0));
-        assert!(arrivals.has(1, 5) && arrivals.has(3, 0) && !arrivals.has(3, 1));
-        arrivals.abandon(2);
-        arrivals.abandon(3);
-        assert_eq!(arrivals.next, 4);
-        let notice = Notice {
-            transfer: 3,
-            job: 1,
-            jobs: 2,
-            value: 7,
-        };
-        assert!(!arrivals.add(&notice).expect("abandoned"));
-        assert!(arrivals.counted.is_empty() && arrivals.jobs.is_empty());
-    }
-
-    #[test]
-    fn notices_are_encoded_and_checked() {
-        let notice = Notice {
-            transfer: 1 << 40,
-            job: 2,
-            jobs: 3,
-            value: u32::MAX,
-        };
-        for notice in [notice, Notice::PROBE] {
-            assert_eq!(Notice::from_bytes(&notice.to_bytes()), Some(notice));
-        }
-        let bytes = Notice { job: 3, ..notice }.to_bytes();
-        assert_eq!(Notice::from_bytes(&bytes), None, "job 3 of 3");
-        assert_eq!(Notice::from_bytes(&notice.to_bytes()[1..]), None);
-        assert_eq!(Notice::from_bytes(&[0; Notice::LEN + 1]), None);
-    }
-
-    #[test]
     fn waiting_subtracts_what_it_waited_for() {
         let immediates = Arc::new(Immediates::default());
         let counter = ImmCounter::new(&immediates, 5);
-        for value in [5, 6, 5, 5] {
-            immediates.add(value).expect("few values");
+        let peers = [(); 2].map(|()| PeerImmediates::new(&immediates));
+        for (peer, value) in [(0, 5), (1, 6), (1, 5), (0, 5)] {
+            peers[peer].add(value).expect("few values");
         }
         let error = counter.wait(4, Duration::ZERO).expect_err("three arrived");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -290,40 +218,64 @@ mod tests {
         counter.wait(1, Duration::ZERO).expect("arrived");
         assert_eq!(counter.count(), 2);
         counter.wait(2, Duration::ZERO).expect("arrived");
-        assert_eq!(lock(&immediates.counts).len(), 1, "only that of value 6");
+        let counts = lock(&immediates.counts);
+        assert_eq!(counts.totals, HashMap::from([(6, 1)]));
+        let values = peers
+            .each_ref()
+            .map(|peer| &counts.peers[&peer.number].values);
+        assert_eq!(values, [&HashMap::new(), &counts.totals]);
     }
 
     #[test]
     fn waiting_ends_when_the_last_transfer_arrives() {
         let immediates = Arc::new(Immediates::default());
         let counter = ImmCounter::new(&immediates, 5);
+        let peer = PeerImmediates::new(&immediates);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| counter.wait(2, Duration::from_secs(60)));
-            immediates.add(5).expect("few values");
-            immediates.add(5).expect("few values");
+            peer.add(5).expect("few values");
+            peer.add(5).expect("few values");
             waiting.join().expect("no panic").expect("arrived");
         });
     }
 
-    #[test]
-    fn the_number_of_values_is_limited() {
-        let (immediates, mut arrivals) = (Immediates::default(), Arrivals::default());
-        let mut add = |transfer| {
-            arrivals.add(&Notice {
-                transfer,
-                job: 0,
-                jobs: 2,
-                value: 1,
-            })
-        };
-        let last = u32::try_from(MAX_VALUES).expect("fits");
-        for value in 0..last {
-            immediates.add(value).expect("within the limit");
-            add(u64::from(value)).expect("within the limit");
-        }
-        let error = immediates.add(last).expect_err("beyond the limit");
+    /// Returns a peer from which as many values have arrived as possible.
+    fn fill(immediates: &Arc<Immediates>, values: std::ops::RangeInclusive<u32>) -> PeerImmediates {
+        let peer = PeerImmediates::new(immediates);
+        let last = *values.end();
+        values.for_each(|value| peer.add(value).expect("within the limit"));
+        let error = peer.add(last + 1).expect_err("beyond the limit");
         assert_eq!(error.kind(), ErrorKind::Malformed);
-        assert!(add(u64::from(last)).is_err() && add(1).is_ok());
-        immediates.add(1).expect("a known value");
+        peer.add(last).expect("a known value");
+        peer
+    }
+
+    #[test]
+    fn the_values_of_a_peer_do_not_limit_those_of_another() {
+        let immediates = Arc::new(Immediates::default());
+        let count = |value| ImmCounter::new(&immediates, value).count();
+        let last = u32::try_from(MAX_VALUES).expect("fits");
+        let hostile = fill(&immediates, 1..=last);
+        let honest = PeerImmediates::new(&immediates);
+        honest.add(1).expect("its first value");
+        honest.add(0).expect("its second value");
+        assert_eq!([0, 1, 2, last].map(count), [1, 2, 1, 2]);
+        drop(hostile);
+        assert_eq!([0, 1, 2, last].map(count), [1, 2, 1, 2], "still counted");
+        drop(honest);
+        assert_eq!(
+            [0, 1, 2, last].map(count),
+            [1, 1, 0, 0],
+            "those of one are forgotten"
+        );
+        assert_eq!(lock(&immediates.counts).peers.len(), 1);
+        ImmCounter::new(&immediates, 0)
+            .wait(1, Duration::ZERO)
+            .expect("of a peer that is gone");
+        ImmCounter::new(&immediates, 1)
+            .wait(1, Duration::ZERO)
+            .expect("of a peer that is gone");
+        let counts = lock(&immediates.counts);
+        assert!(counts.peers.is_empty() && counts.totals.is_empty());
     }
 }

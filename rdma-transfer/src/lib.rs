@@ -21,12 +21,13 @@
 //!
 //! # Example
 //! ```no_run
-//! use rdma_transfer::{Engine, EngineOptions, Span, TransferOptions};
+//! use rdma_transfer::{Engine, EngineOptions, Span, Token, TransferOptions};
 //! use std::time::Duration;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::open(&["mlx5_0", "mlx5_1"], EngineOptions::new().queue_pairs(2))?;
 //! let region = engine.alloc(1 << 30)?;
-//! let peer = engine.dial("10.0.0.2:7600")?;
+//! let token = Token::new(&std::fs::read("/etc/engine.token")?)?;
+//! let peer = engine.dial("10.0.0.2:7600", &token)?;
 //! let remote = peer.remote("cache", Duration::from_secs(10))?;
 //!
 //! // The sender: two pages, and the immediate 7 after both.
@@ -38,7 +39,8 @@
 //! // The receiver: accepts the sender, and waits until one transfer with the immediate 7 has
 //! // arrived.
 //! let listener = std::net::TcpListener::bind("10.0.0.2:7600")?;
-//! engine.accept(&listener)?.offer("cache", &region)?;
+//! let peer = engine.accept(&listener, &token)?;
+//! peer.offer("cache", &region)?;
 //! engine.imm_counter(7).wait(1, Duration::from_secs(10))?;
 //! # Ok(()) }
 //! ```
@@ -67,6 +69,22 @@
 //! A transfer with an immediate counts exactly once at each peer, after all of its bytes have
 //! arrived, also if parts of it were repeated.
 //!
+//! # Security
+//!
+//! With a [`Token`], engines connect only to engines that have it, and encrypt their messages.
+//! [`Engine::dial_unauthenticated`] and [`Engine::accept_unauthenticated`] do neither: then every
+//! program that can connect to the port, or take over the connection in the network, is a peer.
+//! The transferred data is never encrypted, and can be read and changed in the RDMA network.
+//!
+//! - A peer gets the keys of the regions that it is [offered](Peer::offer). Keys are numbers of 32
+//!   bits, and all peers share a protection domain on each device. So a peer can also guess the key
+//!   of a region that it was not offered. It can read every region of the engine, and write those
+//!   of [`Engine::alloc`], [`Engine::register_mut`] and [`Engine::register_dmabuf`]. Peers that
+//!   must not access each other's memory need an engine each.
+//! - A peer decides which immediates are counted, and over iWARP to which address the engine
+//!   connects.
+//! - A peer cannot use unlimited memory or time, and does not end the connections to others.
+//!
 //! # Devices
 //!
 //! InfiniBand, RoCE and iWARP. The latter is connected by the connection manager, to the IP address
@@ -80,6 +98,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod control;
 mod deadlines;
 mod deferred;
@@ -93,6 +112,7 @@ mod nic;
 mod options;
 mod path;
 mod peer;
+mod protection;
 mod qp;
 mod queue;
 mod records;
@@ -113,6 +133,7 @@ pub use crate::immediates::ImmCounter;
 pub use crate::options::{EngineOptions, TransferOptions};
 pub use crate::path::PathStatus;
 pub use crate::peer::Peer;
+pub use crate::protection::Token;
 pub use crate::region::{Region, Release};
 pub use crate::remote_region::RemoteRegion;
 pub use crate::stripe::Span;

@@ -1,11 +1,12 @@
 //! The messages between two engines, and what each one changes.
 
+use std::collections::HashSet;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, Result};
 
-use crate::control::{Message, Unknown, VERSION};
+use crate::control::{MAX_REQUESTS, Message, Unknown, VERSION};
 use crate::failure::{Failure, lock};
 use crate::nic::backoff;
 use crate::path::{Link, Path};
@@ -13,12 +14,20 @@ use crate::queue::Queue;
 use crate::shared::Core;
 use crate::state::State;
 
-/// Maximum number of paths to a peer, and of its keys that were replaced. They bound the memory
-/// that a peer can make this engine use.
-pub(crate) const MAX_PATHS: usize = 1 << 12;
-const MAX_KEYS: usize = 1 << 20;
-/// The same for the regions that it offers, and the length of their names in bytes.
-const MAX_OFFERS: usize = 1 << 12;
+/// Maximum number of jobs, and of regions, in flight on a path. Over iWARP, those that the peer has
+/// receives for can be complete and not acknowledged. One more job can be posted in part.
+const MAX_UNKNOWN: usize = 2 * MAX_REQUESTS as usize + 1;
+/// Maximum number of replaced keys for each region that a peer can offer: those of several devices,
+/// of regions without a name, and of regions that exist no more.
+const KEYS_PER_REGION: usize = 16;
+/// Time that a peer must wait for each byte of a message, and the length of a message that takes as
+/// long as handling an empty one. Decoding takes a tenth of it, so that a peer that sends without
+/// pause occupies a small part of the thread of the control connections.
+const TIME_PER_BYTE: Duration = Duration::from_nanos(50);
+const OVERHEAD: usize = 64;
+/// The part of that time for which a peer does not wait at first.
+const BURST: Duration = Duration::from_millis(10);
+/// Maximum length of the name of a region in bytes.
 pub(crate) const MAX_NAME: usize = 256;
 
 impl State {
@@ -31,8 +40,19 @@ impl State {
         }
     }
 
-    pub(crate) fn receive(&mut self) -> Option<Message> {
+    /// Returns `true` if messages of the peer are handled at this time.
+    pub(crate) fn can_receive(&self, now: Instant) -> bool {
+        let is_early = self.receives_at.is_some_and(|at| at > now + BURST);
+        self.ended.is_none() && !is_early
+    }
+
+    pub(crate) fn receive(&mut self, now: Instant) -> Option<Message> {
         let received = self.control.receive();
+        if let Ok(Some(bytes)) = &received {
+            let len = u32::try_from(bytes.len() + OVERHEAD).unwrap_or(u32::MAX);
+            let since = self.receives_at.map_or(now, |at| at.max(now));
+            self.receives_at = since.checked_add(TIME_PER_BYTE * len);
+        }
         let message =
             received.and_then(|bytes| bytes.as_deref().map(Message::from_bytes).transpose());
         message.unwrap_or_else(|error| {
@@ -48,7 +68,7 @@ impl State {
 
     pub(crate) fn handle(&mut self, core: &Core, message: Message, now: Instant) {
         if let Err(error) = self.try_handle(core, message, now) {
-            self.end(&Failure::from(&error));
+            self.disconnect(&Failure::from(&error));
         }
     }
 
@@ -82,6 +102,9 @@ impl State {
                 epoch,
                 unknown,
             } => {
+                if unknown.jobs.len().max(unknown.regions.len()) > MAX_UNKNOWN {
+                    return Err(malformed("more jobs than a path has"));
+                }
                 if let Some(path) = self.path(number, epoch)? {
                     path.closed_by_peer = Some(unknown);
                     self.settle(core, number);
@@ -96,19 +119,23 @@ impl State {
             Message::Received { path, epoch, count } => {
                 self.received(core, path, epoch, count, now)?;
             }
-            Message::Abandoned { transfer } => self.arrivals.abandon(transfer),
+            Message::Abandoned { transfer } => self.arrivals.abandon(transfer)?,
             Message::Key {
                 region,
                 device,
                 key,
             } => {
-                if self.replaced.len() >= MAX_KEYS || device >= self.remote_devices {
+                let limit = core.options.max_regions.saturating_mul(KEYS_PER_REGION);
+                let is_full =
+                    self.replaced.len() >= limit && !self.replaced.contains_key(&(region, device));
+                if is_full || device >= self.remote_devices {
                     return Err(malformed("a key that this side cannot keep"));
                 }
                 self.replaced.insert((region, device), key);
             }
             Message::Offer { name, region } => {
-                let is_full = self.offers.len() >= MAX_OFFERS && !self.offers.contains_key(&name);
+                let is_full = self.offers.len() >= core.options.max_regions
+                    && !self.offers.contains_key(&name);
                 let has_keys = region.keys.len() == self.remote_devices;
                 if is_full || !has_keys || name.len() > MAX_NAME {
                     return Err(malformed("a region that this side cannot keep"));
@@ -139,8 +166,14 @@ impl State {
         let here = core.nics.len();
         let count = devices.saturating_mul(queue_pairs);
         let count = count.max(here.saturating_mul(core.options.queue_pairs));
-        if devices == 0 || count > MAX_PATHS || !self.paths.is_empty() {
+        if devices == 0 || queue_pairs == 0 || !self.paths.is_empty() {
             return Err(malformed("its first message"));
+        }
+        let max_paths = core.options.max_paths;
+        if count > max_paths {
+            let what = format!("the peer needs {count} paths; at most {max_paths} are allowed");
+            return Err(Error::new(ErrorKind::LimitReached, "connect", what)
+                .with_help("increase EngineOptions::max_paths, or use fewer queue pairs"));
         }
         self.remote_devices = devices;
         let paths = 0..count;
@@ -190,15 +223,18 @@ impl State {
         let salt = path.epoch << 16 | number as u64;
         path.retry_at = now + backoff(&core.options, path.failures.saturating_sub(1), salt);
         let unsettled = std::mem::take(&mut path.unsettled);
+        // The peer decides how long the lists are.
+        let jobs: HashSet<_> = known.jobs.iter().copied().collect();
+        let regions: HashSet<_> = known.regions.iter().copied().collect();
         for waiting in unsettled {
             let transfer = &waiting.job.transfer;
-            let has_arrived = |id| known.jobs.contains(&id);
+            let has_arrived = |id| jobs.contains(&id);
             if waiting.job.id().is_some_and(has_arrived) {
                 transfer.progress.add_bytes(waiting.bytes());
                 self.end_job(&waiting.job);
                 continue;
             }
-            if known.regions.contains(&transfer.remote.id) {
+            if regions.contains(&transfer.remote.id) {
                 let what = "the peer has released the region";
                 let _ = transfer
                     .failure
@@ -257,8 +293,8 @@ mod tests {
     use ibverbs::RemoteMemory;
 
     use super::*;
-    use crate::control::Control;
-    use crate::immediates::Notice;
+    use crate::arrivals::Notice;
+    use crate::control::{Control, MAX_LEN, MAX_PATHS};
     use crate::nic::{Nic, Waker};
     use crate::options::EngineOptions;
     use crate::path::Remote;
@@ -299,7 +335,7 @@ mod tests {
         let core = Core::new(owner, vec![Arc::new(nic)], options, waker);
         let sent = Sent::default();
         let messages = Arc::clone(&sent.0);
-        let mut state = State::new(Box::new(sent));
+        let mut state = State::new(Box::new(sent), &core.immediates);
         state.handle(&core, hello(VERSION, 1), Instant::now());
         assert!(state.ended.is_none() && state.paths.len() == 1);
         check(&core, &mut state, &messages);
@@ -439,17 +475,18 @@ mod tests {
             offer(&"n".repeat(MAX_NAME + 1), 1),
         ];
         for wrong in of_path(1, 0).into_iter().chain(others) {
-            with_path(|core, state, _| {
+            with_path(|core, state, sent| {
                 let now = Instant::now();
                 state.handle(core, key(0), now);
                 state.handle(core, offer(&"n".repeat(MAX_NAME), 1), now);
                 assert!(state.ended.is_none(), "{:?}", state.ended);
                 state.handle(core, wrong.clone(), now);
                 assert!(state.ended.is_some(), "{wrong:?}");
+                assert_eq!(*lock(sent), [Message::Bye], "{wrong:?}");
             });
         }
         with_path(|core, state, _| {
-            for name in 0..MAX_OFFERS {
+            for name in 0..core.options.max_regions {
                 state.handle(core, offer(&name.to_string(), 1), Instant::now());
             }
             state.handle(core, offer("1", 1), Instant::now());
@@ -458,9 +495,11 @@ mod tests {
             assert!(state.ended.is_some());
         });
         with_path(|core, state, _| {
-            let keys = (0..MAX_KEYS as u64 - 1).map(|region| ((region, 0), KEY));
-            state.replaced.extend(keys);
-            for (region, is_full) in [(u64::MAX, false), (u64::MAX - 1, true)] {
+            let max = (core.options.max_regions * KEYS_PER_REGION) as u64;
+            state
+                .replaced
+                .extend((1..max).map(|region| ((region, 0), KEY)));
+            for (region, is_full) in [(0, false), (1, false), (u64::MAX, true)] {
                 let key = Message::Key {
                     region,
                     device: 0,
@@ -470,14 +509,53 @@ mod tests {
                 assert_eq!(state.ended.is_some(), is_full);
             }
         });
-        let first = [(VERSION + 1, 1), (VERSION, 0), (VERSION, MAX_PATHS + 1)];
-        for (version, devices) in first.into_iter().chain([(VERSION, MAX_PATHS)]) {
+        let max_paths = EngineOptions::new().max_paths;
+        let first = [
+            (hello(VERSION + 1, 1), false),
+            (hello(VERSION, 0), false),
+            (hello(VERSION, max_paths + 1), false),
+            (hello(VERSION, max_paths), true),
+        ];
+        for (first, is_valid) in first {
             with_path(|core, state, _| {
                 state.paths.clear();
-                state.handle(core, hello(version, devices), Instant::now());
-                let is_valid = (version, devices) == (VERSION, MAX_PATHS);
-                assert_eq!(state.ended.is_none(), is_valid, "{devices}");
+                state.handle(core, first.clone(), Instant::now());
+                assert_eq!(state.ended.is_none(), is_valid, "{first:?}");
             });
         }
+    }
+
+    #[test]
+    fn the_longest_messages_can_be_sent() {
+        let key = RemoteMemory {
+            addr: u64::MAX,
+            len: u64::MAX,
+            rkey: u32::MAX,
+        };
+        let region = RemoteRegion {
+            id: u64::MAX,
+            keys: vec![key; MAX_PATHS],
+        };
+        let offer = Message::Offer {
+            name: "\u{1}".repeat(MAX_NAME),
+            region,
+        };
+        let down = |count| Message::Down {
+            path: 0,
+            epoch: 0,
+            unknown: Unknown {
+                jobs: vec![(u64::MAX, u32::MAX); count],
+                regions: vec![u64::MAX; count],
+            },
+        };
+        for message in [offer, down(MAX_UNKNOWN)] {
+            assert!(message.to_bytes().expect("encoded").len() < MAX_LEN - 64);
+        }
+        with_path(|core, state, _| {
+            state.handle(core, down(MAX_UNKNOWN), Instant::now());
+            assert!(state.ended.is_none());
+            state.handle(core, down(MAX_UNKNOWN + 1), Instant::now());
+            assert!(state.ended.is_some());
+        });
     }
 }

@@ -21,6 +21,10 @@ use crate::region::{ACCESS, Domain};
 /// Maximum number of READs in flight on a queue pair.
 const MAX_READS: u32 = 16;
 
+/// Maximum number of events of completion queues that are processed before everything else. A peer
+/// that sends without pause causes events without end.
+const MAX_EVENTS: usize = 256;
+
 /// A peer, as the threads of an engine use it.
 pub(crate) trait Handler: Send + Sync {
     /// Advances all paths of a device.
@@ -29,9 +33,9 @@ pub(crate) trait Handler: Send + Sync {
     fn poll_path(&self, path: usize, now: Instant);
     /// Ends the queue pair of a path.
     fn fail_path(&self, path: usize, reason: &Failure);
-    /// Processes the control messages that have arrived.
-    fn poll_control(&self, now: Instant);
-    /// Returns the descriptor of the control connection.
+    /// Processes a limited number of control messages. Returns `true` if more may have arrived.
+    fn poll_control(&self, now: Instant) -> bool;
+    /// Returns the descriptor of the control connection, unless its messages must wait.
     fn control(&self) -> Option<Arc<OwnedFd>>;
     /// Sends the new key of a region to the peer.
     fn send_key(&self, region: u64, device: usize, key: RemoteMemory);
@@ -219,7 +223,10 @@ impl Nic {
         let Some(open) = self.device() else {
             return;
         };
-        while let Ok(Some(cq)) = open.channel.try_next() {
+        for _ in 0..MAX_EVENTS {
+            let Ok(Some(cq)) = open.channel.try_next() else {
+                return;
+            };
             if let Some((peer, path)) = self.path(cq) {
                 peer.poll_path(path, now);
             }

@@ -17,18 +17,26 @@ use rdma_types::setters;
 pub struct EngineOptions {
     /// Port of each device, from 1. Default: `1`.
     pub port_num: u8,
-    /// Number of queue pairs for each peer on each device, at least 1, and at most 4096 on all
-    /// devices together. The side with more of them decides for both. Default: `1`.
+    /// Number of queue pairs for each peer on each device, at least 1, and at most `max_paths` on
+    /// all devices together. The side with more of them decides for both. Default: `1`.
     pub queue_pairs: usize,
+    /// Maximum number of paths to each peer, at most 4096. A peer that needs more is disconnected.
+    /// Each path has a queue pair, and so limits the memory that a peer can make this engine use.
+    /// Default: `128`.
+    pub max_paths: usize,
+    /// Maximum number of regions that each peer can [offer](crate::Peer::offer). A peer that offers
+    /// more, or that sends new keys for 16 times as many after it has opened its devices again, is
+    /// disconnected. Default: `4096`.
+    pub max_regions: usize,
     /// Maximum length of one request in bytes, at least 1. Longer ranges are divided, and the
     /// pieces distributed over the queue pairs. The maximum message of a port limits it. Default:
     /// `262144`.
     pub stripe: usize,
-    /// Maximum number of requests in flight on each queue pair, at least 2. Further requests wait
-    /// in the engine. Default: `128`.
+    /// Maximum number of requests in flight on each queue pair, 2 to 4096. Further requests wait in
+    /// the engine. Default: `128`.
     pub max_send_wr: u32,
     /// Number of notices that a queue pair can receive before the engine has processed the first
-    /// one, at least 1. A peer that sends more waits. Default: `128`.
+    /// one, 1 to 4096. A peer that sends more waits. Default: `128`.
     pub max_recv_wr: u32,
     /// Acknowledgement timeout: 4.096 µs × 2^timeout, 1 to 31. Ignored over iWARP. Default: `14`
     /// (67 ms).
@@ -64,6 +72,8 @@ impl EngineOptions {
         Self {
             port_num: 1,
             queue_pairs: 1,
+            max_paths: 128,
+            max_regions: 4096,
             stripe: 262_144,
             max_send_wr: 128,
             max_recv_wr: 128,
@@ -89,6 +99,8 @@ setters! {
     EngineOptions {
         port_num: u8,
         queue_pairs: usize,
+        max_paths: usize,
+        max_regions: usize,
         stripe: usize,
         max_send_wr: u32,
         max_recv_wr: u32,

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, RemoteMemory, Result};
 
+use crate::arrivals::MAX_JOBS;
 use crate::control::{Control, Message};
 use crate::deferred;
 use crate::failure::{Failure, lock};
@@ -23,6 +25,11 @@ use crate::state::State;
 use crate::stripe::{Span, distribute};
 use crate::transfer::{Progress, Transfer};
 use crate::work::{Job, Operation, PeerTransfer, Waiting};
+
+/// Maximum number of control messages that are handled before those of the next peer. Handling them
+/// takes about as long as waking the thread for a message, so that a peer that sends without pause
+/// hardly delays the others.
+const MAX_MESSAGES: usize = 16;
 
 /// A connected engine. Clones refer to the same connection, which ends when the last one is
 /// dropped.
@@ -79,7 +86,7 @@ impl Peer {
         let descriptor = control.descriptor().map(clone).transpose();
         let descriptor =
             descriptor.map_err(|error| Error::new(ErrorKind::Os, "connect", error.to_string()))?;
-        let mut state = State::new(control);
+        let mut state = State::new(control, &core.immediates);
         state.send(&Message::Hello {
             version: crate::control::VERSION,
             random: state.random,
@@ -114,6 +121,8 @@ impl Peer {
     /// - [`ErrorKind::InvalidInput`]: a range is out of bounds, or the options name a device that
     ///   the engine does not have.
     /// - [`ErrorKind::Mismatch`]: `region` belongs to another engine.
+    /// - [`ErrorKind::QueueFull`]: the transfers with an immediate that are in flight to the peer,
+    ///   this one included, have more than 65,536 jobs. A job has up to 64 requests.
     /// - The reason of the disconnection if the peer was disconnected.
     pub fn write(
         &self,
@@ -160,8 +169,9 @@ impl Peer {
         submit(Operation::Read, &[plan], region, options)
     }
 
-    /// Lets the peer find a region by a name of at most 256 bytes. A peer keeps 4096 names. A name
-    /// that is used again replaces the earlier region.
+    /// Lets the peer find a region by a name of at most 256 bytes. A name that is used again
+    /// replaces the earlier region. The peer limits the number of names
+    /// ([`EngineOptions::max_regions`](crate::EngineOptions::max_regions)).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`]: the name is too long.
@@ -244,7 +254,8 @@ pub(crate) fn submit(
     for plan in plans {
         plan.check(region, options)?;
     }
-    let jobs: Vec<_> = plans.iter().map(|plan| plan.jobs(options)).collect();
+    let jobs = plans.iter().map(|plan| plan.jobs(options));
+    let jobs = jobs.collect::<Result<Vec<_>>>()?;
     let bytes = plans.iter().flat_map(|plan| plan.spans);
     let bytes = bytes.map(|span| span.len as u64).sum();
     let count = jobs.iter().map(Vec::len).sum();
@@ -298,7 +309,7 @@ impl Plan<'_> {
 
     /// Divides the transfer among the paths that are ready, or will be. Returns the pieces of each
     /// job with the position of its path among these.
-    fn jobs(&self, options: TransferOptions) -> Vec<(usize, VecDeque<Span>)> {
+    fn jobs(&self, options: TransferOptions) -> Result<Vec<(usize, VecDeque<Span>)>> {
         let mut state = lock(&self.peer.0.inner.state);
         let paths = state.eligible(options.device).len().max(1);
         let first = state.next_path;
@@ -307,7 +318,17 @@ impl Plan<'_> {
         if jobs.is_empty() && options.imm.is_some() {
             jobs.push((first % paths, VecDeque::new()));
         }
-        jobs
+        if options.imm.is_some() && state.jobs_with_notice + jobs.len() > MAX_JOBS {
+            let what = format!(
+                "{} jobs of transfers with an immediate are in flight, and this one has {}; at \
+                 most {MAX_JOBS} are allowed",
+                state.jobs_with_notice,
+                jobs.len()
+            );
+            return Err(Error::new(ErrorKind::QueueFull, "transfer", what)
+                .with_help("wait for transfers in flight, or divide this one"));
+        }
+        Ok(jobs)
     }
 
     fn launch(
@@ -320,14 +341,17 @@ impl Plan<'_> {
     ) {
         let inner = &self.peer.0.inner;
         let mut state = lock(&inner.state);
+        state.jobs_with_notice += jobs.len() * usize::from(options.imm.is_some());
         let number = state.next_transfer;
         state.next_transfer += u64::from(options.imm.is_some());
+        let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
         let transfer = Arc::new(PeerTransfer {
             operation,
             notices: options.imm.is_some(),
             number,
             value: options.imm.unwrap_or_default(),
-            jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
+            jobs: count,
+            unfinished: AtomicU32::new(count),
             region: Arc::clone(&region.0),
             remote: self.remote.clone(),
             device: options.device,
@@ -356,14 +380,25 @@ impl Plan<'_> {
 }
 
 impl PeerInner {
+    /// Handles the next message of the peer. Returns `false` if there is none.
+    fn handle_message(&self, now: Instant) -> bool {
+        let mut state = lock(&self.state);
+        if !state.can_receive(now) {
+            return false;
+        }
+        let message = state.receive(now);
+        let has_message = message.is_some();
+        if let Some(message) = message {
+            state.handle(&self.core, message, now);
+        }
+        has_message
+    }
+
     /// Destroys the queue pairs of this side, and ends the transfers.
     fn disconnect(&self, reason: &Failure) {
         let now = {
             let mut state = lock(&self.state);
-            if state.ended.is_none() {
-                state.send(&Message::Bye);
-            }
-            state.end(reason);
+            state.disconnect(reason);
             state.now.unwrap_or_else(Instant::now)
         };
         self.changed.notify_all();
@@ -429,7 +464,7 @@ impl PeerInner {
                     let destroyed = queue.destroy();
                     state = lock(&self.state);
                     if let Err(error) = destroyed {
-                        state.end(&Failure::from(&error));
+                        state.disconnect(&Failure::from(&error));
                     }
                     state.closed(&self.core, number, now);
                     self.changed.notify_all();
@@ -467,27 +502,26 @@ impl Handler for PeerInner {
         }
     }
 
-    fn poll_control(&self, now: Instant) {
-        let mut state = lock(&self.state);
-        let mut has_changed = false;
-        while state.ended.is_none() {
-            let Some(message) = state.receive() else {
-                break;
-            };
-            has_changed = true;
-            state.handle(&self.core, message, now);
+    fn poll_control(&self, now: Instant) -> bool {
+        let mut messages = 0;
+        // Callers of the program get the lock after each message.
+        while messages < MAX_MESSAGES && self.handle_message(now) {
+            messages += 1;
         }
-        has_changed |= state.ended.is_some() && !state.is_closed();
-        drop(state);
+        let is_ending = {
+            let state = lock(&self.state);
+            state.ended.is_some() && !state.is_closed()
+        };
         self.changed.notify_all();
-        if has_changed {
+        if messages > 0 || is_ending {
             self.core.nics.iter().for_each(|nic| nic.waker.wake());
         }
+        messages == MAX_MESSAGES
     }
 
     fn control(&self) -> Option<Arc<OwnedFd>> {
-        let is_open = lock(&self.state).ended.is_none();
-        self.control.clone().filter(|_| is_open)
+        let can_receive = lock(&self.state).can_receive(Instant::now());
+        self.control.clone().filter(|_| can_receive)
     }
 
     fn send_key(&self, region: u64, device: usize, key: RemoteMemory) {

@@ -1,5 +1,6 @@
 //! Paths and jobs of two engines without threads, in states that a program cannot cause at will.
 
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -35,14 +36,18 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let fake = Fake::new(Profile::RXE);
         let options = EngineOptions::new()
             .manual(true)
             .stripe(STRIPE)
             .max_send_wr(u32::try_from(SENDS).expect("fits"))
             .stall(SECOND)
             .settle(SECOND);
-        let engines = [(); 2].map(|()| Engine::open(&[fake.name()], options).expect("engine"));
+        Self::with([options; 2])
+    }
+
+    fn with(options: [EngineOptions; 2]) -> Self {
+        let fake = Fake::new(Profile::RXE);
+        let engines = options.map(|options| Engine::open(&[fake.name()], options).expect("engine"));
         let (of_a, of_b) = UnixStream::pair().expect("sockets");
         let [a, b] = &engines;
         let peers = [(a, of_a), (b, of_b)].map(|(engine, stream)| {
@@ -305,6 +310,116 @@ fn a_disconnection_ends_every_transfer() {
     }
 }
 
+/// A connection that has read all messages of a peer before the first one is handled.
+struct Backlog(VecDeque<Vec<u8>>, UnixStream);
+
+impl Control for Backlog {
+    fn send(&mut self, _: Vec<u8>) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn receive(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(self.0.pop_front())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.1.as_fd())
+    }
+}
+
+/// Returns a hello and this number of regions, "0" and up.
+fn offers(count: usize) -> VecDeque<Vec<u8>> {
+    let hello = Message::Hello {
+        version: crate::control::VERSION,
+        random: 0,
+        devices: 1,
+        queue_pairs: 1,
+    };
+    let key = RemoteMemory {
+        addr: 0,
+        len: 8,
+        rkey: 1,
+    };
+    let offer = |name: usize| Message::Offer {
+        name: name.to_string(),
+        region: RemoteRegion {
+            id: 0,
+            keys: vec![key],
+        },
+    };
+    let messages = [hello].into_iter().chain((0..count).map(offer));
+    let encode = |message: Message| message.to_bytes().expect("encoded");
+    messages.map(encode).collect()
+}
+
+#[test]
+fn a_flood_of_messages_gives_others_their_turn() {
+    let (_open, descriptor) = UnixStream::pair().expect("sockets");
+    let mut pair = Pair::ready();
+    let flood = Backlog(offers(1000), descriptor);
+    let hostile = pair.engines[1].connect(flood).expect("connects");
+    for turn in 1..10 {
+        let name = turn.to_string();
+        pair.peers[0].offer(&name, &pair.source).expect("offered");
+        pair.engines[1].poll(pair.now);
+        let honest = pair.peers[1].remote(&name, Duration::ZERO);
+        honest.expect("it does not wait for the flood");
+        let handled = lock(&hostile.0.inner.state).offers.len();
+        assert_eq!(handled, turn * MAX_MESSAGES - 1);
+    }
+    pair.run_until("all are handled", |_| {
+        hostile.remote("999", Duration::ZERO).is_ok()
+    });
+}
+
+#[test]
+fn messages_are_handled_at_a_limited_rate() {
+    let (_open, descriptor) = UnixStream::pair().expect("sockets");
+    let pair = Pair::ready();
+    let flood = Backlog(offers(4096), descriptor);
+    let hostile = pair.engines[1].connect(flood).expect("connects");
+    let mut now = pair.now;
+    let mut handled = 0;
+    for _ in 0..2 {
+        (0..4096).for_each(|_| pair.engines[1].poll(now));
+        let count = lock(&hostile.0.inner.state).offers.len() - handled;
+        assert!((500..3000).contains(&count), "{count} at once");
+        handled += count;
+        now += 10 * TICK;
+    }
+    pair.engines[1].poll(now);
+    assert!(lock(&hostile.0.inner.state).offers.len() > handled);
+}
+
+/// The queue pair receives more while it is polled.
+#[test]
+fn notices_without_end_are_processed_in_turns() {
+    let many = EngineOptions::new().manual(true);
+    let mut pair = Pair::with([many, many.max_send_wr(2).max_recv_wr(2)]);
+    pair.run_until_ready();
+    let write = |_| pair.write_bytes(0, TransferOptions::new().imm(1));
+    let transfers: Vec<_> = (0..128).map(write).collect();
+    let core = &pair.peers[1].0.inner.core;
+    pair.state(1).advance(core, 0, pair.now);
+    let count = pair.engines[1].imm_counter(1).count();
+    assert!((1..64).contains(&count), "{count} at once");
+    pair.run_until("all have arrived", |pair| {
+        pair.engines[1].imm_counter(1).count() == transfers.len() as u64
+    });
+}
+
+/// Otherwise the thread would wait after each turn until the descriptor is readable.
+#[test]
+fn messages_that_were_read_are_handled_at_once() {
+    let fake = Fake::new(Profile::RXE);
+    let engine = Engine::open(&[fake.name()], EngineOptions::new()).expect("engine");
+    let (_open, descriptor) = UnixStream::pair().expect("sockets");
+    let peer = engine.connect(Backlog(offers(4096), descriptor));
+    let peer = peer.expect("connects");
+    // A fraction of the time that all turns take with a wait after each.
+    peer.remote("4095", 10 * SECOND).expect("handled");
+}
+
 #[test]
 fn memory_counts_as_released_after_its_queue_pair() {
     for destroys in [true, false] {
@@ -402,6 +517,64 @@ fn the_peer_forgets_a_canceled_transfer() {
     );
     pair.run_until("forgotten", Pair::is_counted_or_abandoned);
     assert_eq!(pair.path().failures, 0);
+}
+
+/// One job was never posted, the other one is in flight when its path fails.
+#[test]
+fn the_bytes_of_an_abandoned_transfer_are_not_counted() {
+    // More pieces than a job has.
+    const LONG: usize = 65 * STRIPE;
+    let mut pair = Pair::ready();
+    let [source, target] = pair.engines.each_ref().map(|engine| engine.alloc(LONG));
+    let (source, target) = (source.expect("region"), target.expect("region"));
+    pair.fake.stall();
+    let (all, options) = ([Span::new(0, 0, LONG)], TransferOptions::new().imm(1));
+    let transfer = pair.peers[0].write(&source, &target.remote(), &all, options);
+    let transfer = transfer.expect("write");
+    transfer.cancel();
+    pair.wait(TICK);
+    pair.fail();
+    pair.run_until("ended", |_| transfer.has_ended());
+    assert!(transfer.is_confirmed());
+    assert_eq!(transfer.bytes_done(), 0);
+    pair.run_until("forgotten", Pair::is_counted_or_abandoned);
+}
+
+#[test]
+fn the_jobs_of_immediates_in_flight_are_limited() {
+    let mut pair = Pair::ready();
+    let write = |pair: &Pair, options| {
+        let remote = pair.target.remote();
+        pair.peers[0].write(&pair.source, &remote, &[Span::new(0, 0, STRIPE)], options)
+    };
+    let options = TransferOptions::new().imm(1);
+    pair.fake.stall();
+    pair.state(0).jobs_with_notice = MAX_JOBS - 1;
+    let last = write(&pair, options).expect("within the limit");
+    let error = write(&pair, options).expect_err("beyond the limit");
+    assert_eq!(error.kind(), ErrorKind::QueueFull, "{error}");
+    let other = write(&pair, TransferOptions::new()).expect("without an immediate");
+    pair.fake.resume();
+    pair.run_until("both have ended", |_| last.has_ended() && other.has_ended());
+    let _next = write(&pair, options).expect("within the limit again");
+}
+
+#[test]
+fn the_immediates_of_a_hostile_peer_do_not_end_another() {
+    let mut pair = Pair::ready();
+    let (_open, stream) = UnixStream::pair().expect("sockets");
+    let control = StreamControl::new(stream).expect("non-blocking");
+    let hostile = pair.engines[1].connect(control).expect("connects");
+    let state = lock(&hostile.0.inner.state);
+    let filled = (0..=u32::MAX).find(|&value| state.immediates.add(value).is_err());
+    drop(state);
+    let value = filled.expect("there is a limit");
+    let transfer = pair.write(Some(value));
+    pair.run_until("written", |_| transfer.has_ended());
+    transfer.wait(Duration::ZERO).expect("written");
+    let counter = pair.engines[1].imm_counter(value);
+    pair.run_until("counted", |_| counter.count() == 1);
+    assert!(pair.peers.iter().all(Peer::is_connected));
 }
 
 #[test]

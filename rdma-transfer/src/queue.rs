@@ -10,8 +10,9 @@ use ibverbs::{
     QueuePair, Rc, RcPath, RemoteMemory, Result, Retired, WcStatus, wr,
 };
 
+use crate::arrivals::Notice;
+use crate::control::MAX_REQUESTS;
 use crate::failure::Failure;
-use crate::immediates::Notice;
 use crate::nic::Open;
 use crate::options::EngineOptions;
 use crate::qp::{Address, Qp};
@@ -44,6 +45,11 @@ pub(crate) struct Queue {
     accepts: bool,
     /// Maximum number of requests in flight.
     max_in_flight: usize,
+    /// Number of completions after which a poll ends, those that the queue can have at its start.
+    /// A peer that sends without pause can cause more while it is polled.
+    max_polled: usize,
+    /// `true` if the last poll has left completions.
+    pub(crate) is_behind: bool,
     /// Number of its device in the engine.
     device: usize,
     /// Generation of the device.
@@ -160,6 +166,8 @@ impl Queue {
             receives,
             accepts,
             max_in_flight: sends as usize,
+            max_polled: depth as usize,
+            is_behind: false,
             device,
             generation: open.generation,
             records,
@@ -185,7 +193,7 @@ impl Queue {
     /// connected.
     pub(crate) fn connect(&mut self, remote: &Address) -> Result<bool> {
         if let Address::Cm { receives, .. } = remote {
-            self.records.set_limit(*receives);
+            self.records.set_limit((*receives).min(MAX_REQUESTS));
         }
         let receives = &self.receives;
         self.qp.connect(remote, |qp| post_receives(qp, receives))
@@ -239,7 +247,9 @@ impl Queue {
     ) -> std::result::Result<(), Fault> {
         // Armed before it is polled, so that a later completion causes an event.
         self.cq.arm(false)?;
-        let mut is_first = true;
+        // What an earlier poll has left causes no event.
+        let mut is_first = !std::mem::take(&mut self.is_behind);
+        let mut polled = 0;
         loop {
             let Some(qp) = self.qp.get() else {
                 return Ok(());
@@ -251,6 +261,7 @@ impl Queue {
             self.progress_at = now;
             self.silent += u32::from(std::mem::take(&mut is_first));
             for completion in completions {
+                polled += 1;
                 let retired = qp.retire(completion).map_err(Error::from)?;
                 if let Err(error) = retired.check() {
                     if is_last {
@@ -270,6 +281,10 @@ impl Queue {
                 }
                 self.records.note_received();
                 report(Event::Arrived(notice));
+            }
+            if polled >= self.max_polled {
+                self.is_behind = true;
+                return Ok(());
             }
         }
     }

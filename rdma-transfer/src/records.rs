@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ibverbs::{Error, ErrorKind, Result};
 
-use crate::immediates::Notice;
+use crate::arrivals::Notice;
 use crate::stripe::Span;
 use crate::work::{Job, Operation};
 

@@ -86,11 +86,11 @@ impl Core {
         }
     }
 
-    /// Processes the control messages of all peers.
-    pub(crate) fn poll_control(&self, now: Instant) {
-        for peer in self.all_peers() {
-            peer.poll_control(now);
-        }
+    /// Processes control messages of all peers. Returns `true` if more of them may have arrived.
+    pub(crate) fn poll_control(&self, now: Instant) -> bool {
+        let peers = self.all_peers();
+        let polled = peers.iter().map(|peer| peer.poll_control(now));
+        polled.fold(false, |has_more, more| has_more | more)
     }
 
     /// Opens a device again after a fatal error, if it is time to, and registers all regions.
@@ -185,12 +185,19 @@ impl Core {
     }
 
     fn run_control(&self) {
+        let mut has_more = false;
         while !self.is_stopping() {
-            deferred::run(|| self.step_control());
+            has_more = deferred::run(|| {
+                // What a connection has read already does not make its descriptor readable.
+                if !has_more {
+                    self.wait_for_messages();
+                }
+                self.poll_control(Instant::now())
+            });
         }
     }
 
-    fn step_control(&self) {
+    fn wait_for_messages(&self) {
         let peers = self.all_peers();
         let controls: Vec<_> = peers.iter().filter_map(|peer| peer.control()).collect();
         // A connection without a descriptor is asked again and again.
@@ -204,7 +211,6 @@ impl Core {
         drop(peers);
         let _ = wait_readable(&fds, 0, limit);
         self.control.clear();
-        self.poll_control(Instant::now());
     }
 }
 

@@ -2,15 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ibverbs::{ErrorKind, RemoteMemory, Result};
 
+use crate::arrivals::{Arrivals, Notice};
 use crate::control::{Control, Message, Unknown};
 use crate::deadlines::Deadlines;
 use crate::failure::Failure;
-use crate::immediates::{Arrivals, Notice};
+use crate::immediates::{Immediates, PeerImmediates};
 use crate::nic::backoff;
 use crate::path::{Link, Path};
 use crate::qp::Address;
@@ -33,15 +35,20 @@ pub(crate) struct State {
     /// Jobs that no path has.
     pub(crate) pending: VecDeque<Waiting>,
     pub(crate) arrivals: Arrivals,
+    pub(crate) immediates: PeerImmediates,
     /// Keys of devices of the peer that were opened again, by region and device.
     pub(crate) replaced: HashMap<(u64, usize), RemoteMemory>,
     /// Regions that the peer offers, by their name.
     pub(crate) offers: HashMap<String, RemoteRegion>,
     pub(crate) next_transfer: u64,
+    /// Number of jobs with a notice that have not ended.
+    pub(crate) jobs_with_notice: usize,
     pub(crate) next_path: usize,
     pub(crate) deadlines: Deadlines<PeerTransfer>,
     /// Number of canceled transfers of the engine when the jobs were last searched.
     cancels: u64,
+    /// Time at which the peer has waited for all of its messages.
+    pub(crate) receives_at: Option<Instant>,
     /// The time of the last step in an engine without threads.
     pub(crate) now: Option<Instant>,
     /// The reason why the peer was disconnected.
@@ -49,7 +56,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(control: Box<dyn Control>) -> Self {
+    pub(crate) fn new(control: Box<dyn Control>, immediates: &Arc<Immediates>) -> Self {
         Self {
             control,
             random: getrandom::u64().expect("random numbers of the system"),
@@ -58,12 +65,15 @@ impl State {
             paths: Vec::new(),
             pending: VecDeque::new(),
             arrivals: Arrivals::default(),
+            immediates: PeerImmediates::new(immediates),
             replaced: HashMap::new(),
             offers: HashMap::new(),
             next_transfer: 0,
+            jobs_with_notice: 0,
             next_path: 0,
             deadlines: Deadlines::new(),
             cancels: 0,
+            receives_at: None,
             now: None,
             ended: None,
         }
@@ -126,7 +136,10 @@ impl State {
         let transfer = &job.transfer;
         let failure = transfer.failure.get().or(self.ended.as_ref());
         transfer.progress.end_job(failure);
-        if transfer.notices && transfer.is_over() && self.ended.is_none() {
+        let is_last = transfer.unfinished.fetch_sub(1, Ordering::Relaxed) == 1;
+        self.jobs_with_notice -= usize::from(transfer.notices);
+        // Not before the last job: until then, the peer answers which ones have arrived.
+        if is_last && transfer.notices && transfer.is_over() && self.ended.is_none() {
             self.send(&Message::Abandoned {
                 transfer: transfer.number,
             });
@@ -184,7 +197,15 @@ impl State {
         }
     }
 
-    /// Disconnects the peer. The queue pairs are destroyed by the next steps.
+    /// Disconnects the peer, and reports that to it.
+    pub(crate) fn disconnect(&mut self, reason: &Failure) {
+        if self.ended.is_none() {
+            self.end(reason);
+            self.send(&Message::Bye);
+        }
+    }
+
+    /// Ends the connection to the peer. The queue pairs are destroyed by the next steps.
     pub(crate) fn end(&mut self, reason: &Failure) {
         if self.ended.is_some() {
             return;
@@ -259,6 +280,9 @@ impl State {
         };
         let mut events = Vec::new();
         let polled = queue.poll(now, false, |event| events.push(event));
+        if queue.is_behind {
+            nic.waker.wake();
+        }
         let waits = queue.waits_since();
         let has_stalled =
             waits.is_some_and(|since| now.saturating_duration_since(since) > core.options.stall);
@@ -315,12 +339,12 @@ impl State {
                 Event::Arrived(Notice::PROBE) => {}
                 Event::Arrived(notice) => {
                     let counted = match self.arrivals.add(&notice) {
-                        Ok(true) => core.immediates.add(notice.value),
+                        Ok(true) => self.immediates.add(notice.value),
                         Ok(false) => Ok(()),
                         Err(error) => Err(error),
                     };
                     if let Err(error) = counted {
-                        self.end(&Failure::from(&error));
+                        self.disconnect(&Failure::from(&error));
                     }
                 }
             }

@@ -167,9 +167,7 @@ impl Progress {
         if state.failure.is_none() {
             state.failure = failure.cloned();
         }
-        if state.in_flight == 0 {
-            self.ended.notify_all();
-        }
+        self.ended.notify_all();
     }
 
     /// Records that a job ends although the peer has not confirmed that no device of its side

@@ -1,12 +1,13 @@
 //! The work of a peer: its transfers and their jobs.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use ibverbs::RemoteMemory;
 
+use crate::arrivals::Notice;
 use crate::failure::Failure;
-use crate::immediates::Notice;
 use crate::region::Inner;
 use crate::remote_region::RemoteRegion;
 use crate::stripe::Span;
@@ -31,6 +32,8 @@ pub(crate) struct PeerTransfer {
     pub(crate) number: u64,
     pub(crate) value: u32,
     pub(crate) jobs: u32,
+    /// Number of jobs that have not ended.
+    pub(crate) unfinished: AtomicU32,
     pub(crate) region: Arc<Inner>,
     pub(crate) remote: RemoteRegion,
     /// Device to use as long as it works.

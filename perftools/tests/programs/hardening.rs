@@ -13,6 +13,7 @@ fn source(file: &str) -> String {
         package.join("tests").join(file),
         package.join("tests/programs").join(file),
         package.join("src").join(file),
+        package.join("..").join(file),
     ];
     let mut candidates = candidates.into_iter().chain(in_crate);
     let text = candidates.find_map(|path| fs::read_to_string(path.with_extension("rs")).ok());

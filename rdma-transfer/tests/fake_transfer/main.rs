@@ -5,6 +5,7 @@ mod common;
 #[path = "../common/stress.rs"]
 mod stress;
 
+mod connect;
 mod failover;
 mod memory;
 mod transfer;

@@ -1,6 +1,5 @@
 //! Transfers between engines on the fake provider.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -496,51 +495,6 @@ fn a_deadline_ends_a_transfer_without_a_path() {
 }
 
 #[test]
-fn engines_connect_over_tcp_and_find_regions_by_name() {
-    let fakes = [Fake::new(Profile::RXE)];
-    let [a, b] = [(); 2].map(|()| engine(&fakes, EngineOptions::new()));
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let at = listener.local_addr().expect("bound");
-    let (dialed, accepted) = std::thread::scope(|scope| {
-        let accepted = scope.spawn(|| b.accept(&listener));
-        let dialed = a.dial(at).expect("connects");
-        (dialed, accepted.join().expect("no panic").expect("accepts"))
-    });
-    let (first, second) = (b.alloc(100).expect("region"), b.alloc(100).expect("region"));
-    let error = dialed
-        .remote("target", Duration::ZERO)
-        .expect_err("no such region");
-    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-    accepted.offer("target", &first).expect("offered");
-    assert_eq!(
-        dialed.remote("target", SOON).expect("offered"),
-        first.remote()
-    );
-    accepted.offer("target", &second).expect("offered again");
-    let longest = "n".repeat(256);
-    accepted.offer(&longest, &first).expect("offered");
-    dialed.remote(&longest, SOON).expect("offered");
-    let remote = dialed.remote("target", SOON).expect("offered");
-    assert_eq!(remote, second.remote());
-    let write = dialed.write(
-        &filled(&a, 100, 1),
-        &remote,
-        &[Span::new(0, 0, 100)],
-        imm(7),
-    );
-    write.expect("write").wait(SOON).expect("written");
-    b.imm_counter(7).wait(1, SOON).expect("arrived");
-    assert_eq!(bytes(&second), pattern(100, 1));
-    let error = accepted
-        .offer(&"n".repeat(257), &first)
-        .expect_err("too long");
-    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    drop(accepted);
-    let error = dialed.remote("more", SOON).expect_err("the peer is gone");
-    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
-}
-
-#[test]
 fn devices_without_reliable_connections_are_rejected() {
     let efa = Profile {
         transport: Transport::Unspecified,
@@ -569,10 +523,13 @@ fn options_are_checked_and_their_defaults_documented() {
     let fake = Fake::new(Profile::RXE);
     for options in [
         EngineOptions::new().queue_pairs(0),
-        EngineOptions::new().queue_pairs(usize::MAX),
+        EngineOptions::new().queue_pairs(129),
+        EngineOptions::new().max_paths(4097),
         EngineOptions::new().stripe(0),
         EngineOptions::new().max_send_wr(1),
+        EngineOptions::new().max_send_wr(4097),
         EngineOptions::new().max_recv_wr(0),
+        EngineOptions::new().max_recv_wr(4097),
         EngineOptions::new().timeout(0),
         EngineOptions::new().timeout(32),
         EngineOptions::new().retry_cnt(7),

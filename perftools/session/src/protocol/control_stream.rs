@@ -10,20 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::error::{Error, Result};
+use rdma_noise::{Handshake, MAX_CONTENT};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use snow::{HandshakeState, StatelessTransportState};
 
 use super::frame::{self, DeadlineReader};
 
-/// Length of the tag of a record in bytes.
-const TAG_LEN: usize = 16;
-/// Maximum length of a record in bytes.
-const MAX_RECORD: usize = u16::MAX as usize;
-
 /// The keys of a control connection, or none without a token.
 #[derive(Clone, Debug)]
-pub struct Keys(Option<Arc<StatelessTransportState>>);
+pub struct Keys(Option<Arc<rdma_noise::Keys>>);
 
 impl Keys {
     /// Returns the keys of a connection that is not protected.
@@ -32,9 +27,9 @@ impl Keys {
     }
 
     /// Returns the keys of a completed handshake.
-    pub(super) fn new(state: HandshakeState) -> Result<Self> {
+    pub(super) fn new(state: Handshake) -> Result<Self> {
         let keys = state
-            .into_stateless_transport_mode()
+            .finish()
             .map_err(|e| Error::protocol(format!("cannot end the handshake: {e}")))?;
         Ok(Self(Some(Arc::new(keys))))
     }
@@ -65,7 +60,7 @@ pub struct ControlWriter {
 
 #[derive(Debug)]
 struct Opener {
-    keys: Arc<StatelessTransportState>,
+    keys: Arc<rdma_noise::Keys>,
     /// Number of the next record.
     next: u64,
     /// Content of the latest record.
@@ -76,7 +71,7 @@ struct Opener {
 
 #[derive(Debug)]
 struct Sealer {
-    keys: Arc<StatelessTransportState>,
+    keys: Arc<rdma_noise::Keys>,
     /// Number of the next record.
     next: u64,
 }
@@ -88,12 +83,7 @@ impl Opener {
         raw.read_exact(&mut len)?;
         let mut record = vec![0; u16::from_be_bytes(len).into()];
         raw.read_exact(&mut record)?;
-        self.content.resize(record.len(), 0);
-        let opened = self
-            .keys
-            .read_message(self.next, &record, &mut self.content);
-        let len = opened.map_err(|_| ErrorKind::InvalidData)?;
-        self.content.truncate(len);
+        self.content = self.keys.open(self.next, &record)?;
         self.read = 0;
         self.next += 1;
         Ok(())
@@ -203,14 +193,11 @@ impl Write for ControlWriter {
         let Some(sealer) = &mut self.protection else {
             return socket.write(bytes);
         };
-        let content = &bytes[..bytes.len().min(MAX_RECORD - TAG_LEN)];
-        let mut record = vec![0; 2 + content.len() + TAG_LEN];
-        let sealed = sealer
-            .keys
-            .write_message(sealer.next, content, &mut record[2..]);
-        let len = sealed.map_err(|_| ErrorKind::InvalidData)?;
+        let content = &bytes[..bytes.len().min(MAX_CONTENT)];
+        let record = sealer.keys.seal(sealer.next, content)?;
         sealer.next += 1;
-        record[..2].copy_from_slice(&u16::try_from(len).unwrap_or(0).to_be_bytes());
+        let len = u16::try_from(record.len()).unwrap_or(0).to_be_bytes();
+        let record = [&len[..], &record].concat();
         socket.write_all(&record)?;
         Ok(content.len())
     }

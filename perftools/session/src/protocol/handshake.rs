@@ -17,46 +17,24 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use base::error::{Error, Result};
-use snow::{Builder, HandshakeState};
+pub use rdma_noise::HANDSHAKE_LEN as MESSAGE_LEN;
+use rdma_noise::Handshake;
 
 use super::control_stream::Keys;
 use super::frame::{self, DeadlineReader};
 use super::hello::{self, Hello};
 use super::token::Token;
 
-/// The protocol. The pre-shared key is used first, so that a server answers only those that have
-/// it.
-const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
-/// Length of either message in bytes: an ephemeral key and the tag of an empty payload.
-pub const MESSAGE_LEN: usize = 32 + 16;
-
 /// Creates the handshake of either end.
-fn handshake(
-    token: &Token,
-    client: &Hello,
-    server: &Hello,
-    is_client: bool,
-) -> Result<HandshakeState> {
+fn handshake(token: &Token, client: &Hello, server: &Hello, is_client: bool) -> Result<Handshake> {
     let prologue = [client.bytes, server.bytes].concat();
-    let build = || {
-        let builder = Builder::new(NOISE.parse()?)
-            .psk(0, token.key())?
-            .prologue(&prologue)?;
-        if is_client {
-            builder.build_initiator()
-        } else {
-            builder.build_responder()
-        }
-    };
-    build().map_err(|e: snow::Error| Error::protocol(format!("cannot start the handshake: {e}")))
+    Handshake::new(token.key(), &prologue, is_client)
+        .map_err(|e| Error::protocol(format!("cannot start the handshake: {e}")))
 }
 
-fn next_message(state: &mut HandshakeState) -> Result<[u8; MESSAGE_LEN]> {
-    let mut message = [0; MESSAGE_LEN];
-    state
-        .write_message(&[], &mut message)
-        .map_err(|e| Error::protocol(format!("cannot continue the handshake: {e}")))?;
-    Ok(message)
+fn next_message(state: &mut Handshake) -> Result<[u8; MESSAGE_LEN]> {
+    let message = state.write();
+    message.map_err(|e| Error::protocol(format!("cannot continue the handshake: {e}")))
 }
 
 fn write_message(mut stream: &TcpStream, message: &[u8; MESSAGE_LEN]) -> Result<()> {
@@ -111,7 +89,7 @@ pub fn accept(
 /// Returns [`Kind::Limit`](base::error::Kind::Limit) if the client does not have the token.
 pub fn respond(token: &Token, client: &Hello, message: &[u8]) -> Result<([u8; MESSAGE_LEN], Keys)> {
     let mut state = handshake(token, client, &hello::own(true), false)?;
-    state.read_message(message, &mut []).map_err(|_| {
+    state.read(message).map_err(|_| {
         Error::limit("the client's token differs from the server's")
             .with_help("use the same --token-file on both ends")
     })?;
@@ -156,7 +134,7 @@ pub fn connect(
         Error::limit("the server rejected the client: the client's token differs from the server's")
             .with_help("use the same --token-file on both ends")
     })?;
-    state.read_message(&message, &mut []).map_err(|_| {
+    state.read(&message).map_err(|_| {
         Error::limit("the server does not have the token: it is not the intended server")
     })?;
     Keys::new(state)

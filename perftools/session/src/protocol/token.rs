@@ -1,27 +1,23 @@
 //! The shared secret of servers and clients, and the key that is derived from it.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use argon2::Argon2;
 use base::error::{Error, Kind, Result};
+use rdma_noise::{Key, TOKEN_LEN};
 
 /// Number of random bytes of a secret that this program creates.
 const RANDOM_LEN: usize = 32;
 /// Salt of the keys. Both ends must have the same one, so it is not random.
 const SALT: &[u8] = b"rperf control connection";
-/// Minimum length of a secret in bytes.
-const MIN_LEN: usize = 16;
-/// Maximum length of a secret in bytes.
-const MAX_LEN: u64 = 4096;
 
 /// A shared secret.
 #[derive(Clone)]
 pub struct Token {
     secret: Vec<u8>,
-    key: [u8; 32],
+    key: Key,
 }
 
 impl std::fmt::Debug for Token {
@@ -65,7 +61,7 @@ impl Token {
         }
         let mut secret = Vec::new();
         (&mut file)
-            .take(MAX_LEN + 1)
+            .take(*TOKEN_LEN.end() as u64 + 1)
             .read_to_end(&mut secret)
             .map_err(system)?;
         while secret.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
@@ -100,23 +96,16 @@ impl Token {
     }
 
     fn new(secret: Vec<u8>) -> Result<Self> {
-        if secret.len() < MIN_LEN || secret.len() as u64 > MAX_LEN {
-            return Err(Error::limit(format!(
-                "the token has {} bytes: expected {MIN_LEN} to {MAX_LEN} bytes",
-                secret.len()
-            ))
-            .with_help("create a token with `openssl rand -hex 32`"));
-        }
-        let mut key = [0; 32];
-        Argon2::default()
-            .hash_password_into(&secret, SALT, &mut key)
-            .map_err(|e| Error::new(Kind::System, format!("cannot derive a key: {e}")))?;
+        let key = Key::derive(&secret, SALT).map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => Error::limit(error.to_string())
+                .with_help("create a token with `openssl rand -hex 32`"),
+            _ => Error::new(Kind::System, error.to_string()),
+        })?;
         Ok(Self { secret, key })
     }
 
-    /// Returns the key of the secret. Deriving it takes 19 MiB and tens of milliseconds, so that
-    /// guessing secrets is slow.
-    pub(super) fn key(&self) -> &[u8; 32] {
+    /// Returns the key of the secret.
+    pub(super) fn key(&self) -> &Key {
         &self.key
     }
 }
@@ -156,22 +145,6 @@ fn to_hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn token(text: &str) -> Token {
-        Token::new(text.into()).unwrap()
-    }
-
-    #[test]
-    fn a_key_is_that_of_argon2id_and_depends_on_the_secret() {
-        let key = |text: &str| token(text).key;
-        assert_ne!(key("0123456789abcdef"), key("0123456789abcdeg"));
-        let mut expected = [0; 32];
-        let params = argon2::Params::new(19_456, 2, 1, None).unwrap();
-        Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params)
-            .hash_password_into(b"0123456789abcdef", SALT, &mut expected)
-            .unwrap();
-        assert_eq!(key("0123456789abcdef"), expected);
-    }
 
     #[test]
     fn readable_or_short_token_files_are_rejected() {
