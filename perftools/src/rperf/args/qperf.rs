@@ -113,7 +113,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("-vU", "verbose=more-used"),
 ];
 
-/// Names that early versions of qperf had, and that mean something else in perftest or iperf3.
+/// Names that early versions of qperf had, and that mean something else in perftest.
 const FORMER: &[(&str, &str)] = &[
     ("-M", "mtu"),
     ("-P", "wait"),
