@@ -126,12 +126,6 @@ pub enum Command {
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1", requires = "watch")]
         interval: Duration,
     },
-    /// Show the rates of ports and the RDMA objects of processes, until interrupted or q
-    Top {
-        /// Time between two readings
-        #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "2")]
-        interval: Duration,
-    },
     /// Print counters, links, objects and findings as metrics for Prometheus, or serve them
     Export(Export),
     /// Save all facts of this host to a directory, for --root on another host

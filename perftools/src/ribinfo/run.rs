@@ -109,9 +109,6 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
             let interval = (*interval).max(MIN_INTERVAL);
             watch::counters::watch(&root, port.as_deref(), interval).map(|()| String::new())?
         }
-        Command::Top { interval } => {
-            watch::top::top(&root, (*interval).max(MIN_INTERVAL)).map(|()| String::new())?
-        }
         Command::Counters { port, all, .. } => {
             watch::counters::once(&root, port.as_deref(), *all, json)?
         }

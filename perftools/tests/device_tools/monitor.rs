@@ -68,7 +68,7 @@ fn paths_of_devices_are_probed_and_lost_ones_named() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn objects_of_processes_are_exported_and_listed() {
+fn objects_of_processes_are_exported() {
     let devices = devices();
     let server = Server::with_options(&["-v"]);
     let clients = devices.iter().map(|device| {
@@ -89,18 +89,6 @@ fn objects_of_processes_are_exported_and_listed() {
             assert!(is_exported, "{start}: {text}");
         }
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
-    let top = Process::spawn(command.args(["top", "--interval", "200ms"]));
-    for device in &devices {
-        top.next_stdout_line(&format!("{device}/1"));
-    }
-    let owner = top.next_stdout_line(" rperf ");
-    assert!(
-        devices.iter().any(|device| owner.contains(device)),
-        "{owner}"
-    );
-    top.interrupt();
-    assert_eq!(top.wait().code(), Some(0));
     clients.into_iter().for_each(Process::kill);
 }
 

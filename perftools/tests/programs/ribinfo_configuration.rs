@@ -237,7 +237,6 @@ fn a_host_without_rdma_says_so() {
         "links --json",
         "counters",
         "counters --watch",
-        "top",
         "sm",
     ] {
         let args: Vec<&str> = args.split(' ').collect();

@@ -20,18 +20,18 @@ struct Row {
     value: u64,
 }
 
-/// A port with its counters.
-pub(super) struct PortCounters {
-    pub(super) device: String,
-    pub(super) port: u32,
-    pub(super) counters: Counters,
+/// The counters of a port.
+struct Reading {
+    device: String,
+    port: u32,
+    counters: Counters,
 }
 
 /// Reads the counters of the ports. `only` is a device, or a port such as `mlx5_0/1`.
 ///
 /// # Errors
 /// Returns an error if there is no device, or no such port.
-pub(super) fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortCounters>> {
+fn read(root: &Root, only: Option<&str>) -> Result<Vec<Reading>> {
     let mut available = Vec::new();
     let mut ports = Vec::new();
     for device in display::devices(root)? {
@@ -41,7 +41,7 @@ pub(super) fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortCounters>>
             available.push(name);
             let number = u8::try_from(port.port);
             if let (true, Ok(number)) = (is_wanted, number) {
-                ports.push(PortCounters {
+                ports.push(Reading {
                     counters: Counters::of_port(root, &device.name, number),
                     device: device.name.clone(),
                     port: port.port,
@@ -119,6 +119,6 @@ pub(crate) fn watch(root: &Root, only: Option<&str>, interval: Duration) -> Resu
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a figure of a few digits")]
-pub(super) fn rate(by: u64, seconds: f64) -> f64 {
+fn rate(by: u64, seconds: f64) -> f64 {
     by as f64 / seconds.max(f64::MIN_POSITIVE)
 }
