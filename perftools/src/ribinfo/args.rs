@@ -1,6 +1,5 @@
 //! Command-line arguments of `ribinfo`.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use ipnet::IpNet;
 const AFTER_HELP: &str = "\
 Examples:
   ribinfo check                check the configuration of this host
-  ribinfo check --peer node1   also check compatibility with node1, which runs `ribinfo serve`
+  ribinfo check --peer node1   also check compatibility with node1, which runs `rperf`
   ribinfo capture /tmp/tree    save all facts of this host, for use with --root
 
 Exit status:
@@ -109,8 +108,6 @@ pub enum Command {
     Expect,
     /// Print the facts of this host as JSON, for check --peer-facts on another host
     Facts,
-    /// Answer check --peer of other hosts until interrupted
-    Serve(Serve),
     /// Show the counters of ports, or how fast they increase
     Counters {
         /// Show only this device or port, such as mlx5_0 or mlx5_0/1
@@ -134,25 +131,6 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-}
-
-/// Options of `serve`.
-#[derive(Args, Clone, Debug)]
-pub struct Serve {
-    /// TCP port to listen on
-    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL)]
-    pub port: u16,
-    /// Listen only on this address [default: all addresses]
-    #[arg(long, value_name = "ADDRESS")]
-    pub bind: Option<IpAddr>,
-    /// Answer only clients from these networks and from this host; may be repeated [default:
-    /// answer all clients]
-    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
-    pub allow: Vec<IpNet>,
-    /// File with a shared secret of at least 16 bytes; only clients with the same secret are
-    /// answered
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
 }
 
 /// Options of `export`.
@@ -216,7 +194,7 @@ pub struct Check {
     /// Run only these checks
     #[arg(value_name = "CHECK")]
     pub checks: Vec<String>,
-    /// Compare with this host, which runs `ribinfo serve` or an rperf server
+    /// Compare with this host, which runs `rperf`
     #[arg(long, value_name = "HOST")]
     pub peer: Option<String>,
     /// TCP port of the peer

@@ -8,7 +8,6 @@
 pub mod args;
 pub(crate) mod display;
 mod run;
-mod serve;
 mod watch;
 
 pub use run::{main, run};

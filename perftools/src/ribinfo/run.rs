@@ -24,10 +24,9 @@ use host::{HostFacts, capture};
 use session::facts::request_facts;
 use session::protocol::token::Token;
 
-use super::args::{Check, Command, Export, Global, Info, Serve, other_tool};
+use super::args::{Check, Command, Export, Global, Info, other_tool};
 use super::display::check::{Report, SCHEMA};
 use super::display::{self, PROBLEM};
-use super::serve::FactsServer;
 use super::watch;
 use crate::usage;
 
@@ -54,14 +53,6 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     };
     log::flush();
     status
-}
-
-fn serve(root: &Root, options: &Serve) -> Result<()> {
-    let server = FactsServer::bind(root, options)?;
-    server.stopper().stop_on_signals()?;
-    log::start_writer("ribinfo")?;
-    log(format_args!("ribinfo: serving on {}", server.local_addr()?));
-    server.run()
 }
 
 /// Runs a command and returns its output, which is safe to print, and its exit status.
@@ -99,7 +90,6 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
             expect::manifest(&HostFacts::read(&root, &expect::wanted_by_manifest(), None))
         }
         Command::Facts => display::json(&PeerFacts::collect(&root))?,
-        Command::Serve(options) => serve(&root, options).map(|()| String::new())?,
         Command::Counters {
             port,
             watch,

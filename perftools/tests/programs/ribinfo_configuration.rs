@@ -267,7 +267,7 @@ fn words_of_other_tools_and_endless_files_are_refused() {
         (&["stat", "-l"], "`ribinfo devices` lists the devices", 2),
         (&["foo"], "'foo'; help: see `ribinfo --help`", 2),
         (
-            &["serve", "-l"],
+            &["facts", "-l"],
             "ribinfo: unexpected argument '-l' found; help: see `ribinfo --help`\n",
             2,
         ),

@@ -180,7 +180,6 @@ fn a_closed_terminal_stops_servers_unless_they_ignore_it() {
     let rperf = env!("CARGO_BIN_EXE_rperf");
     for line in [
         format!("{rperf} -lp 0"),
-        format!("{ribinfo} serve --port 0"),
         format!("{ribinfo} export --no-check --listen 127.0.0.1:0"),
         monitor.replacen("rperf", rperf, 1),
     ] {
