@@ -5,7 +5,7 @@ use fleet::mesh::record::{Done, MeshRecord};
 use report::html::{self, Run};
 use report::json::Document;
 use report::text::Format;
-use report::{compare, csv};
+use report::compare;
 
 use super::{assert_printable, assert_same_json, lossy, two_texts};
 
@@ -27,7 +27,6 @@ pub fn rperf_record(data: &[u8]) {
     assert_same_json(&text, &again.render());
     for record in &document.tests {
         assert_printable(&Format::default().render(record));
-        assert_printable(&csv::render(record));
     }
     if !document.tests.is_empty() {
         assert_page(&html::page(&[Run {
@@ -74,5 +73,4 @@ pub fn mesh_record(data: &[u8]) {
     let comparison = mesh::compare::compare(&record, &record, 0.05);
     assert_eq!(comparison.worse(), 0);
     assert_printable(&mesh::compare::render(&comparison));
-    assert_printable(&mesh::csv::render(&record));
 }

@@ -349,17 +349,13 @@ fn compare_exits_with_1_if_a_run_is_slower() {
 }
 
 #[test]
-fn sweep_prints_a_table_and_csv_one_line_per_test() {
+fn sweep_prints_a_table() {
     let text = run("-n 50 --sizes 64,4K tcp_lat").stdout;
     assert_eq!(text.lines().count(), 4, "{text}");
     assert!(
         text.starts_with("tcp_lat:  ") && text.contains("p99.9") && text.contains("4 KiB"),
         "{text}"
     );
-    let text = run("--csv -n 50 tcp_bw tcp_lat").stdout;
-    let columns: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
-    assert_eq!(columns.len(), 3);
-    assert!(columns.iter().all(|n| *n == columns[0]), "{text}");
     let text = run("--json-lines -n 50 tcp_bw tcp_lat").stdout;
     let tests: Vec<serde_json::Value> = text
         .lines()

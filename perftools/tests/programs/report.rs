@@ -116,7 +116,7 @@ fn progress_is_shown_only_on_a_terminal() {
 fn incompatible_options_are_rejected() {
     for (line, expected) in [
         ("--auto localhost rc_bw", "does not accept tests"),
-        ("--auto --csv localhost", "--csv has no effect on --auto"),
+        ("--auto --repeat 2 localhost", "--repeat has no effect on --auto"),
         (
             "--auto --flood localhost",
             "--flood has no effect on --auto",

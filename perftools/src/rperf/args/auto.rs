@@ -43,7 +43,7 @@ pub(super) const OF_RUNS: &[&str] = &[
 ];
 
 /// Further options that `--auto` does not have.
-const UNSUPPORTED: &[&str] = &["csv", "flip", "messages", "threads"];
+const UNSUPPORTED: &[&str] = &["flip", "messages", "threads"];
 
 /// Makes the invocation of `--auto` from the command line.
 pub(super) fn invocation(

@@ -126,15 +126,12 @@ pub struct Options {
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
     /// Print one line of JSON per test when the test ends
-    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
     pub json_lines: bool,
     /// Report each interval of this length, and dips and stalls; at least 10 ms; also in --json and
     /// --json-lines
     #[arg(long, value_name = "TIME", value_parser = interval, help_heading = OUTPUT)]
     pub interval: Option<Duration>,
-    /// Print a header line and one line of comma-separated values per test
-    #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
-    pub csv: bool,
     /// Continue with the next test if one fails; the exit status is still 1
     #[arg(long, help_heading = OUTPUT)]
     pub keep_going: bool,

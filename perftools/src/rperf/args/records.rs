@@ -142,7 +142,7 @@ mod tests {
         for (line, expected) in [
             ("", "<[NAME=]FILE>"),
             ("a --output", "a value is required for '--output"),
-            ("a --csv", "unexpected argument '--csv'"),
+            ("a --text", "unexpected argument '--text'"),
         ] {
             let error = report(&words(line)).unwrap_err();
             assert!(

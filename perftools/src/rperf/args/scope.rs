@@ -223,7 +223,6 @@ const TABLE: &[(&str, Scope)] = {
         ("max-lost", Results(DATA)),
         ("json", Run),
         ("json-lines", Run),
-        ("csv", Run),
         ("interval", Tests(DATA)),
         ("keep-going", Run),
         ("precision", Run),

@@ -57,7 +57,7 @@ impl LiveOutput {
     pub(super) fn new(options: &Options, host: Option<&str>, style: Style, tests: usize) -> Self {
         let intervals = match options.interval {
             Some(_) if options.json_lines => IntervalFormat::Json,
-            Some(_) if !options.json && !options.csv && !options.tuning.is_sweep() => {
+            Some(_) if !options.json && !options.tuning.is_sweep() => {
                 IntervalFormat::Text
             }
             _ => IntervalFormat::None,

@@ -15,7 +15,7 @@ use fleet::mesh::matrix::Matrix;
 use fleet::mesh::outlier::{Location, SlowLimits, State};
 use fleet::mesh::record::{MeshRecord, MeshTest, RecordFile};
 use fleet::mesh::servers::Servers;
-use fleet::mesh::{csv, html, text};
+use fleet::mesh::{html, text};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use session::protocol::token::Token;
 
@@ -90,8 +90,6 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
             .write(&mut out)
             .and_then(|()| out.flush())
             .map_err(|e| Error::system("cannot write to standard output", &e))?;
-    } else if global.csv {
-        print(&csv::render(&record))?;
     } else {
         print(&text::render(&record))?;
     }

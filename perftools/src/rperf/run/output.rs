@@ -1,7 +1,6 @@
 //! The records of a run in one of the formats.
 
 use base::error::Result;
-use report::csv;
 use report::json::{self, Document};
 use report::record::Record;
 use report::table::Table;
@@ -24,9 +23,6 @@ pub(super) struct Output<'a> {
 impl<'a> Output<'a> {
     pub(super) fn new(host: Option<&'a str>, global: &'a Options, tests: usize) -> Result<Self> {
         let format = global.text_format();
-        if global.csv {
-            print(&csv::header())?;
-        }
         Ok(Self {
             host,
             global,
@@ -45,8 +41,6 @@ impl<'a> Output<'a> {
             return Ok(());
         } else if global.json_lines {
             json::record_line(&record)
-        } else if global.csv {
-            csv::render(&record)
         } else if let Some(table) = &mut self.table {
             table.render(&record)
         } else if self.live.is_name_printed() {

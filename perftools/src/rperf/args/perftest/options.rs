@@ -164,7 +164,7 @@ pub(super) const OPTIONS: &[Row] = &[
         Omitted("a thread has one registration; --extra-memory adds others"),
     ),
     long("odp", false, Words("--on-demand")),
-    long("output", true, Omitted("use --csv or --json")),
+    long("output", true, Omitted("use --json")),
     long(
         "payload_file_path",
         true,
