@@ -107,7 +107,7 @@ fn half_open_requests_take_no_place_of_a_scrape() {
     });
     let server = Server::start();
     let line = format!(
-        "monitor --listen 127.0.0.1:0 --json-lines localhost:{}",
+        "monitor --listen 127.0.0.1:0 --json localhost:{}",
         server.port
     );
     let (monitor, port) = start(rperf().args(line.split_whitespace()));

@@ -1,4 +1,4 @@
-//! Comparison of two documents with a test of statistical significance.
+//! Comparison of two runs with a test of statistical significance.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use base::units::Size;
 use measure::spec::test::Test;
 
 use super::environment;
-use super::json::Document;
+use super::json::Records;
 pub use super::metric::Metric;
 use super::metric::results;
 use super::parameters::{Parameters, differences, parameters};
@@ -48,7 +48,7 @@ pub struct Row {
     pub runs: (usize, usize),
     /// Change relative to the old mean; positive for an increase.
     pub change: f64,
-    /// Half the width of the 95 % confidence interval of the change; `None` if both documents have
+    /// Half the width of the 95 % confidence interval of the change; `None` if both runs have
     /// only one run.
     pub interval: Option<f64>,
     /// Conclusion from the change, the interval and the threshold.
@@ -59,23 +59,23 @@ pub struct Row {
     pub causes: Vec<String>,
 }
 
-/// Comparison of two documents.
+/// Comparison of two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Results that are in both documents.
+    /// Results that are in both runs.
     pub rows: Vec<Row>,
-    /// Tests that are in both documents only with different parameters, as sentences.
+    /// Tests that are in both runs only with different parameters, as sentences.
     pub incomparable: Vec<String>,
     /// Differences between the environments, as sentences.
     pub environment: Vec<String>,
 }
 
-/// Compares the results that are in both documents. Changes up to `threshold`, a fraction of the
+/// Compares the results that are in both runs. Changes up to `threshold`, a fraction of the
 /// old mean, count as equal.
-pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
-    let environments = environment::of_document(old)
+pub fn compare(old: &Records, new: &Records, threshold: f64) -> Comparison {
+    let environments = environment::of_records(old)
         .into_iter()
-        .zip(environment::of_document(new));
+        .zip(environment::of_records(new));
     let environment = environments
         .filter(|(old, new)| old.1 != new.1)
         .map(|(old, new)| format!("{}: {} → {}", old.0, old.1, new.1))
@@ -122,7 +122,7 @@ pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
     }
 }
 
-/// Tests that are in both documents with different parameters. The sizes of a test that have the
+/// Tests that are in both runs with different parameters. The sizes of a test that have the
 /// same differences are one entry.
 #[derive(Default)]
 struct Incomparable(Vec<(Test, String, BTreeSet<u64>)>);
@@ -235,10 +235,10 @@ const MAY_DIFFER: &[&str] = &[
 ];
 
 /// Collects the values of each test. Runs with the same parameters are combined. The order of the
-/// document is kept.
-fn samples(document: &Document) -> Vec<Samples> {
+/// run is kept.
+fn samples(records: &Records) -> Vec<Samples> {
     let mut all: Vec<Samples> = Vec::new();
-    for Record { test, outcome, .. } in &document.tests {
+    for Record { test, outcome, .. } in &records.tests {
         let Outcome::Measured(m) = outcome else {
             continue;
         };
@@ -409,7 +409,7 @@ mod tests {
             // The sum is the same.
             (m.summary.to_server, m.summary.to_client) = (m.summary.to_client, m.summary.to_server);
         }
-        let [old, new] = [old, new].map(|record| Document::new(vec![record]));
+        let [old, new] = [old, new].map(|record| Records::new(vec![record]));
         let rows = compare(&old, &new, 0.05).rows;
         let rows: Vec<_> = rows.iter().map(|row| (row.metric, row.verdict)).collect();
         let expected = [
@@ -469,13 +469,13 @@ mod tests {
 
     #[test]
     fn differing_parameters_are_named() {
-        let old = Document::new(vec![one_way(), latency()]);
+        let old = Records::new(vec![one_way(), latency()]);
         let deep = changed(one_way(), |m| m.spec.depth = 512);
         let longer = changed(latency(), |m| {
             m.spec.limit = measure::spec::Limit::Time(std::time::Duration::from_secs(9));
             m.local.hardware.firmware = Some("1.2.3".into());
         });
-        let comparison = compare(&old, &Document::new(vec![longer, deep]), 0.05);
+        let comparison = compare(&old, &Records::new(vec![longer, deep]), 0.05);
         assert_eq!(
             comparison.incomparable,
             ["rc_bw 64 KiB: depth default → 512"]
@@ -501,7 +501,7 @@ mod tests {
         };
         let document = |deep, deeper| {
             let depths = [(2, deep), (64, deep), (4096, deep), (1 << 20, deeper)];
-            Document::new(depths.map(|(size, depth)| sized(size, depth)).to_vec())
+            Records::new(depths.map(|(size, depth)| sized(size, depth)).to_vec())
         };
         let comparison = compare(&document(8, 8), &document(16, 32), 0.05);
         assert_eq!(
@@ -521,7 +521,7 @@ mod tests {
                 m.warnings.push(Warning { kind, text });
             })
         };
-        let document = |records: Vec<Record>| Document::new(records);
+        let document = |records: Vec<Record>| Records::new(records);
         let lost = || with_cause("packet_loss", "packets were lost (rcvd_seq_err 7)");
         let new = document(vec![lost(), lost(), with_cause("few_messages", "few")]);
         let comparison = compare(&document(vec![one_way()]), &new, 0.05);
@@ -539,8 +539,8 @@ mod tests {
     fn partial_results_are_not_compared() {
         let partial = changed(one_way(), |m| m.partial = true);
         let comparison = compare(
-            &Document::new(vec![one_way()]),
-            &Document::new(vec![partial]),
+            &Records::new(vec![one_way()]),
+            &Records::new(vec![partial]),
             0.05,
         );
         assert_eq!(comparison.rows, []);
@@ -548,8 +548,8 @@ mod tests {
 
     #[test]
     fn results_are_matched_by_test_and_parameters() {
-        let old = Document::new(vec![one_way(), latency(), one_way()]);
-        let new = Document::new(vec![latency(), one_way(), one_way()]);
+        let old = Records::new(vec![one_way(), latency(), one_way()]);
+        let new = Records::new(vec![latency(), one_way(), one_way()]);
         let rows = compare(&old, &new, 0.05).rows;
         assert_eq!(
             rows.iter().map(|r| (r.metric, r.runs)).collect::<Vec<_>>(),

@@ -27,7 +27,7 @@ fn paths_of_devices_are_probed_and_lost_ones_named() {
     let server = Server::start();
     let port = server.port;
     let line = format!(
-        "monitor --json-lines --interval 50ms --timeout 2s --devices {} localhost:{port}",
+        "monitor --json --interval 50ms --timeout 2s --devices {} localhost:{port}",
         devices.join(",")
     );
     let monitor = Process::spawn(rperf().args(line.split_whitespace()));

@@ -281,7 +281,9 @@ fn unreachable_peer_is_a_fault_with_a_remedy() {
         &["check", "peer", "--peer", "127.0.0.1", "--peer-port", "1"],
     );
     assert!(
-        text.contains("cannot connect to port 1") && text.contains("run rperf on the peer") && status == 1,
+        text.contains("cannot connect to port 1")
+            && text.contains("run rperf on the peer")
+            && status == 1,
         "{text}"
     );
 }

@@ -252,10 +252,6 @@ mod tests {
 
     #[test]
     fn schema_is_up_to_date() {
-        base::schema::assert_up_to_date::<Line>(
-            "rperf-monitor",
-            SCHEMA,
-            "rperf monitor --json-lines",
-        );
+        base::schema::assert_up_to_date::<Line>("rperf-monitor", SCHEMA, "rperf monitor --json");
     }
 }

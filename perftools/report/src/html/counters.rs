@@ -11,7 +11,7 @@ use crate::warning::cause;
 pub(super) fn table(runs: &[Run]) -> Markup {
     let mut rows: Vec<[String; 5]> = Vec::new();
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             let Outcome::Measured(m) = &record.outcome else {
                 continue;
             };

@@ -23,7 +23,7 @@ use measure::stats::interval::Interval;
 use scale::Scale;
 use series::{Sample, by_size, per_run, samples, to_f64};
 
-use crate::json::Document;
+use crate::json::Records;
 use crate::record::Measured;
 
 /// Records of one file.
@@ -32,7 +32,7 @@ pub struct Run {
     /// Name of the run, which the page shows in the names of lines.
     pub name: String,
     /// Records of the run.
-    pub document: Document,
+    pub records: Records,
 }
 
 const STYLE: &str = include_str!("page.css");
@@ -84,8 +84,8 @@ fn document(runs: &[Run], body: &Markup) -> Markup {
             body {
                 h1 { "rperf report" }
                 @for run in runs {
-                    @let tests = run.document.tests.len();
-                    p { (run.name) ": " (tests) @if tests == 1 { " record" } @else { " records" } " by " (run.document.program) }
+                    @let tests = run.records.tests.len();
+                    p { (run.name) ": " (tests) @if tests == 1 { " record" } @else { " records" } }
                 }
                 (body)
             }

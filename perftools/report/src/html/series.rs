@@ -22,7 +22,7 @@ pub(super) struct Sample<'a> {
 pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
     let mut all = Vec::new();
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             let Outcome::Measured(measured) = &record.outcome else {
                 continue;
             };

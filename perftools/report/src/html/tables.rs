@@ -39,7 +39,7 @@ pub(super) fn changes(runs: &[Run]) -> Markup {
     let [old, .., new] = runs else {
         return html! {};
     };
-    let comparison = compare::compare(&old.document, &new.document, THRESHOLD);
+    let comparison = compare::compare(&old.records, &new.records, THRESHOLD);
     html! {
         section {
             h2 { "Changes from " (old.name) " to " (new.name) }
@@ -88,7 +88,7 @@ fn verdict(verdict: Verdict) -> &'static str {
 pub(super) fn results(runs: &[Run]) -> Markup {
     let mut rows = Vec::new();
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             if let Outcome::Measured(m) = &record.outcome {
                 let whole = if m.spec.test.is_latency() {
                     "worst"
@@ -187,7 +187,7 @@ pub(super) fn warnings(runs: &[Run]) -> Markup {
         None => lines.push((line, 1)),
     };
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             let test = format!("{}, {}", run.name, record.test.name());
             match &record.outcome {
                 Outcome::Failed { error } => add(format!("{test} failed: {error}")),
@@ -224,13 +224,13 @@ pub(super) fn warnings(runs: &[Run]) -> Markup {
 pub(super) fn environments(runs: &[Run]) -> Markup {
     let all: Vec<_> = runs
         .iter()
-        .map(|run| environment::of_document(&run.document))
+        .map(|run| environment::of_records(&run.records))
         .collect();
     let names = all.first().map_or(0, Vec::len);
     let is_known = |row: &usize| all.iter().any(|run| run[*row].1 != "-");
     let mut hosts = Vec::new();
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             let Outcome::Conf { local, remote } = &record.outcome else {
                 continue;
             };

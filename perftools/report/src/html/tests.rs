@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 fn run(name: &str, tests: Vec<Record>) -> Run {
     Run {
         name: name.into(),
-        document: Document::new(tests),
+        records: Records::new(tests),
     }
 }
 
@@ -208,8 +208,7 @@ fn text_of_records_is_never_markup() {
             ..latency()
         };
         let plain = changed(one_way(), |m| m.spec.msg_size = 64);
-        let mut first = run(hostile_text, vec![record, failed, conf, plain, latency()]);
-        first.document.program = hostile_text.into();
+        let first = run(hostile_text, vec![record, failed, conf, plain, latency()]);
         page(&[first, run("good", vec![one_way(), latency()])])
     };
     let harmless = page_with("harmless");

@@ -32,7 +32,6 @@ const TESTS: [Test; 2] = [Test::RcBw, Test::RcLat];
 /// Options of a list of tests and of its output, which `--auto` and a mesh do not have.
 pub(super) const OF_RUNS: &[&str] = &[
     "interval",
-    "json-lines",
     "keep-going",
     "loop",
     "qperf",

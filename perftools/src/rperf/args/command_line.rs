@@ -122,14 +122,11 @@ pub struct Options {
     #[arg(long, hide = true, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(MIN_TRIES)..=1000), requires = "auto", help_heading = TEST)]
     pub tries: Option<u32>,
 
-    /// Print one JSON document with all results instead of text
+    /// Print a line of JSON for each test when it ends, instead of text
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
-    /// Print one line of JSON per test when the test ends
-    #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
-    pub json_lines: bool,
-    /// Report each interval of this length, and dips and stalls; at least 10 ms; also in --json and
-    /// --json-lines
+    /// Report each interval of this length, and dips and stalls; at least 10 ms; with --json as a
+    /// line of its own
     #[arg(long, value_name = "TIME", value_parser = interval, help_heading = OUTPUT)]
     pub interval: Option<Duration>,
     /// Continue with the next test if one fails; the exit status is still 1

@@ -53,11 +53,11 @@ pub struct MonitorOptions {
     /// [default: answer all]
     #[arg(long, value_name = "CIDR", value_delimiter = ',', requires = "listen")]
     pub allow: Vec<IpNet>,
-    /// Print changes and results as JSON lines
+    /// Print changes and results, each as a line of JSON
     #[arg(long)]
-    pub json_lines: bool,
-    /// Time between two JSON lines of a path with its results
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60", requires = "json_lines")]
+    pub json: bool,
+    /// With --json, time between two lines of a path with its results
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60", requires = "json")]
     pub report_interval: Duration,
     /// Also send probes to addresses in these networks; may be repeated [default: send them only to
     /// addresses of the hosts]
@@ -124,7 +124,7 @@ mod tests {
             ("a --lost-after 0", "1..=100"),
             ("a --interval 0", "between 1 ms and 1 hour"),
             ("a --allow 10.0.0.0/8", "--listen"),
-            ("a --report-interval 5", "--json-lines"),
+            ("a --report-interval 5", "--json"),
             ("a --listen x", "expected PORT"),
         ] {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

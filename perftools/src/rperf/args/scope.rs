@@ -222,7 +222,6 @@ const TABLE: &[(&str, Scope)] = {
         ("max-p99", Results(LATENCY)),
         ("max-lost", Results(DATA)),
         ("json", Run),
-        ("json-lines", Run),
         ("interval", Tests(DATA)),
         ("keep-going", Run),
         ("precision", Run),

@@ -120,7 +120,7 @@ pub struct TuningOptions {
     /// translation tables limit a test [default: 0]
     #[arg(long, hide = true, value_name = "SIZE", help_heading = TUNING)]
     pub extra_memory: Option<Size>,
-    /// Record each latency, up to 1,048,576 of them, in --json and --json-lines
+    /// Record each latency, up to 1,048,576 of them, in --json
     #[arg(long, help_heading = TUNING)]
     pub samples: bool,
     /// Allocate buffers from huge pages that the administrator has reserved: 2M or 1G

@@ -8,7 +8,7 @@ use measure::spec::Spec;
 use measure::spec::test::Test;
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
-use report::json::Document;
+use report::json::Content;
 use report::record::{Measured, Outcome, Record};
 use session::client;
 use session::connect::ServerAddr;
@@ -26,13 +26,13 @@ const TIME: Duration = Duration::from_millis(300);
 /// Default warm-up before each measurement.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Runs tests against a server and keeps their records.
+/// Runs tests against a server and prints their records as JSON, if the options request it.
 struct ClientRunner<'a> {
     server_addr: &'a ServerAddr,
     live: LiveOutput,
-    records: Vec<Record>,
     host: Option<&'a str>,
     command: &'a str,
+    json: bool,
 }
 
 impl Runner for ClientRunner<'_> {
@@ -52,12 +52,14 @@ impl Runner for ClientRunner<'_> {
         self.live.end()?;
         match outcome(answer?) {
             Outcome::Measured(measured) => {
-                let outcome = Outcome::Measured(measured.clone());
-                let record = Record::new(spec.test, self.host, outcome);
-                self.records.push(Record {
-                    command: Some(self.command.to_owned()),
-                    ..record.started_at(started)
-                });
+                if self.json {
+                    let outcome = Outcome::Measured(measured.clone());
+                    let record = Record {
+                        command: Some(self.command.to_owned()),
+                        ..Record::new(spec.test, self.host, outcome).started_at(started)
+                    };
+                    print(&Content::Test(Box::new(record)).render())?;
+                }
                 Ok(*measured)
             }
             other => Err(Error::protocol(format!(
@@ -87,9 +89,9 @@ pub(super) fn run(
     let mut runner = ClientRunner {
         server_addr,
         live,
-        records: Vec::new(),
         host,
         command: command_line,
+        json: options.json,
     };
     let path_limits = |m: &Measured| PathLimits {
         #[allow(clippy::cast_precision_loss)] // A rate below 2^53.
@@ -105,11 +107,7 @@ pub(super) fn run(
         |test| command(host, words, test),
     )?;
     if options.json {
-        let document = Document {
-            auto: Some(advice),
-            ..Document::new(runner.records)
-        };
-        return print(&document.render());
+        return print(&Content::Auto(advice).render());
     }
     print(&advice.render(format.style))
 }

@@ -35,7 +35,7 @@ pub(super) fn run(
     let mut failures = Failures::new(tests.len());
     let runs = plan(host, tests, global, &mut failures)?;
     with_server(host, global, |server_addr| {
-        let output = Output::new(host, global, runs.len())?;
+        let output = Output::new(host, global, runs.len());
         run_tests(server_addr, &runs, output, command_line, failures)
     })
 }
@@ -72,7 +72,6 @@ fn run_tests(
             }
         }
     }
-    output.finish()?;
     interrupted.map_or_else(|| failures.into_result(), Err)
 }
 

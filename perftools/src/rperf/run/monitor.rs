@@ -84,13 +84,13 @@ pub(super) fn run(options: &MonitorOptions) -> Result<()> {
         hosts,
         sources,
         output: Output {
-            json: options.json_lines,
+            json: options.json,
             failed: AtomicBool::new(false),
             error: Mutex::new(None),
         },
         interrupt,
         deadline: options.time.map(|time| Instant::now() + time),
-        report_interval: options.json_lines.then_some(options.report_interval),
+        report_interval: options.json.then_some(options.report_interval),
     };
     monitor.run(probers, server.as_ref())?;
     conclude(&monitor)

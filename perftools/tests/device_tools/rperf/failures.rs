@@ -9,7 +9,7 @@ use serde_json::Value;
 use test_support::process::{self, wait_until};
 
 use super::{KernelParameter, assert_verified, connect_options};
-use crate::common::{Server, connects_directly, devices, fails, json, run, spawn};
+use crate::common::{Server, connects_directly, devices, fails, json, records, run, spawn};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -200,8 +200,7 @@ fn measure_with_stopped_server(device: &str, seconds: u32) -> Value {
         server.signal(signal);
     }
     let output = client.wait();
-    let document: Value = serde_json::from_str(&output.stdout).expect("a document");
-    document["tests"][0]["outcome"]["measured"].clone()
+    records(&output.stdout)[0]["outcome"]["measured"].clone()
 }
 
 #[test]
