@@ -7,7 +7,7 @@ use base::units::{Size, show_time};
 
 use super::config::Spec;
 use super::limits::{
-    MAX_DEPTH, MAX_EXTRA_MEMORY, MAX_QPS, MAX_RECEIVERS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME,
+    MAX_DEPTH, MAX_QPS, MAX_RECEIVERS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME,
     MAX_WARM_UP, UNLIMITED,
 };
 use super::modes::Cm;
@@ -146,7 +146,7 @@ const RULES: &[Rule] = &[
             let on_both_ends = spec.client.gpu.is_some() && spec.server.gpu.is_some();
             let tuning = &spec.tuning;
             let sets_host_memory = tuning.pages != Pages::Normal || tuning.on_demand;
-            on_both_ends && sets_host_memory && tuning.extra_memory == 0
+            on_both_ends && sets_host_memory
         },
         cause: |_| {
             "--huge-pages or --on-demand with --gpu at both ends: no buffer is in host memory"
@@ -461,17 +461,6 @@ const RULES: &[Rule] = &[
         },
         cause: |_| "timeout or retries of the queue pair: the maxima are 31 and 7".to_owned(),
         help: "set --qp-timeout and --retry-count lower",
-    },
-    Rule {
-        is_broken: |spec| spec.tuning.extra_memory > MAX_EXTRA_MEMORY,
-        cause: |spec| {
-            format!(
-                "extra memory of {}: the maximum is {}",
-                Size(spec.tuning.extra_memory),
-                Size(MAX_EXTRA_MEMORY)
-            )
-        },
-        help: "set --extra-memory lower",
     },
     Rule {
         is_broken: |spec| spec.tuning.signal_every == Some(0),

@@ -215,9 +215,9 @@ impl Shape {
         }
     }
 
-    /// Returns the size of the memory that each end registers, in bytes, with the extra memory.
+    /// Returns the size of the memory that each end registers, in bytes.
     pub fn memory(&self) -> u64 {
-        self.thread_memory() * u64::from(self.threads) + self.tuning.extra_memory
+        self.thread_memory() * u64::from(self.threads)
     }
 
     /// Returns the size of the memory that each thread of an end registers, in bytes.

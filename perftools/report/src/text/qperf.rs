@@ -116,7 +116,6 @@ impl Format {
     /// Adds the parameters that were set and have no line above, with the names of the record.
     fn other_parameters(self, m: &Measured, b: &mut Block) {
         const SIZES: &[&str] = &[
-            "extra_memory",
             "inline",
             "loc_sock_buf_size",
             "rem_sock_buf_size",

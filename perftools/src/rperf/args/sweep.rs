@@ -141,7 +141,6 @@ const VARIABLES: &[(&str, Quantity)] = &[
     ("qp-timeout", Quantity::Number),
     ("retry-count", Quantity::Number),
     ("cq-vector", Quantity::Number),
-    ("extra-memory", Quantity::Number),
     ("cpu-affinity", Quantity::Number),
     ("parallel", Quantity::Number),
     ("sock-buf-size", Quantity::Number),

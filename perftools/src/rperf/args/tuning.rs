@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use base::cpus::CpuList;
-use base::units::{Rate, Size, parse_time};
+use base::units::{Rate, parse_time};
 use clap::Args;
 use measure::spec::gpu::GpuId;
 use measure::spec::path::{PathSettings, StaticRate};
@@ -116,10 +116,6 @@ pub struct TuningOptions {
     /// (PCIe relaxed ordering), as perftest does: on or off [default: on]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
     pub relaxed_ordering: Option<bool>,
-    /// Register this much memory in addition to the buffers at each end, to see if the device's
-    /// translation tables limit a test [default: 0]
-    #[arg(long, hide = true, value_name = "SIZE", help_heading = TUNING)]
-    pub extra_memory: Option<Size>,
     /// Record each latency, up to 1,048,576 of them, in --json
     #[arg(long, help_heading = TUNING)]
     pub samples: bool,
@@ -160,7 +156,6 @@ impl TuningOptions {
             qp_timeout: self.qp_timeout,
             retry_count: self.retry_count,
             cq_vector: self.cq_vector.unwrap_or(0),
-            extra_memory: self.extra_memory.map_or(0, |size| size.0),
             burst: self.burst,
             samples: self.samples,
             srq: self.srq,

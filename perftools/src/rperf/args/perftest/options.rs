@@ -161,7 +161,7 @@ pub(super) const OPTIONS: &[Row] = &[
     long(
         "mr_per_qp",
         false,
-        Omitted("a thread has one registration; --extra-memory adds others"),
+        Omitted("a thread has one registration"),
     ),
     long("odp", false, Words("--on-demand")),
     long("output", true, Omitted("use --json")),
