@@ -139,8 +139,6 @@ fn incompatible_options_are_rejected() {
             "(-ws) has no effect without a host",
         ),
         ("--auto --threads 2 localhost", "--threads"),
-        ("--auto --tries 4 localhost", "5..=1000"),
-        ("--tries 9 localhost rc_bw", "--auto"),
         ("--interval 1ms localhost tcp_bw", "the minimum is 10 ms"),
         ("--interval 1", "is an option of a client"),
     ] {

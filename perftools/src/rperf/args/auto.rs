@@ -14,7 +14,6 @@ const NOT_REPEATED: &[&str] = &[
     "auto",
     "json",
     "time",
-    "tries",
     "depth",
     "post-list",
     "inline",

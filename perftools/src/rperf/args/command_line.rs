@@ -18,10 +18,6 @@ use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 use super::values::{Detail, duration, interval, on_off};
 
-/// Minimum number of measurements of `--auto`: one of each of the three goals with the initial
-/// settings, and two repeated with both ends waiting for events.
-pub const MIN_TRIES: u32 = 5;
-
 // Headings of the help text.
 const DEVICE: &str = "Device and connection";
 const TEST: &str = "Test";
@@ -118,9 +114,6 @@ pub struct Options {
     /// with about 40 tests of 0.3 s each (or of --time)
     #[arg(long, help_heading = TEST)]
     pub auto: bool,
-    /// Maximum number of tests that --auto runs, at least 5 [default: 60]
-    #[arg(long, hide = true, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(MIN_TRIES)..=1000), requires = "auto", help_heading = TEST)]
-    pub tries: Option<u32>,
 
     /// Print a line of JSON for each test when it ends, instead of text
     #[arg(long, help_heading = OUTPUT)]

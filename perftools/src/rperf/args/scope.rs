@@ -176,7 +176,6 @@ const TABLE: &[(&str, Scope)] = {
         ("flood", Tests(FLOOD)),
         ("verify", Tests(DATA)),
         ("auto", Run),
-        ("tries", Run),
         ("sizes", Tests(DATA)),
         ("loop", Tests(DATA)),
         ("repeat", Run),

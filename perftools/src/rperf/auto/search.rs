@@ -12,10 +12,12 @@ use report::record::Measured;
 
 use super::Runner;
 use super::settings::{Setting, Settings};
-use crate::rperf::args::command_line::MIN_TRIES;
 
 /// Default limit on the number of measurements.
 pub(crate) const MAX_MEASUREMENTS: u32 = 60;
+/// Minimum number of measurements: one of each of the three goals with the initial settings, and
+/// two repeated with both ends waiting for events.
+const MIN_MEASUREMENTS: u32 = 5;
 /// Smallest improvement of the score, as a factor, for which settings are accepted. Two
 /// measurements must confirm it.
 const MIN_GAIN: f64 = 1.05;
@@ -58,7 +60,7 @@ impl<'a, R: Runner> Search<'a, R> {
         Self {
             runner,
             time,
-            max_measurements: max_measurements.max(MIN_TRIES),
+            max_measurements: max_measurements.max(MIN_MEASUREMENTS),
             measurements: 0,
             stop_at: 0,
             refused: Vec::new(),
@@ -70,7 +72,7 @@ impl<'a, R: Runner> Search<'a, R> {
     /// the rest, according to the number of settings that it varies.
     fn budget(&self, goal: Goal) -> u32 {
         let (mandatory, numerator, denominator) = match goal {
-            Goal::Latency => (MIN_TRIES, 1, 6),
+            Goal::Latency => (MIN_MEASUREMENTS, 1, 6),
             Goal::Rate => (4, 3, 5),
             Goal::Bandwidth => (2, 1, 1),
         };

@@ -84,8 +84,7 @@ pub(super) fn run(
     if spec.tuning.warm_up.is_zero() {
         spec.tuning.warm_up = WARM_UP;
     }
-    let max_measurements = options.tries.unwrap_or(auto::MAX_MEASUREMENTS);
-    let live = LiveOutput::new(options, host, format.style, max_measurements as usize);
+    let live = LiveOutput::new(options, host, format.style, auto::MAX_MEASUREMENTS as usize);
     let mut runner = ClientRunner {
         server_addr,
         live,
@@ -102,7 +101,7 @@ pub(super) fn run(
         &mut runner,
         &spec,
         options.time.unwrap_or(TIME),
-        max_measurements,
+        auto::MAX_MEASUREMENTS,
         path_limits,
         |test| command(host, words, test),
     )?;

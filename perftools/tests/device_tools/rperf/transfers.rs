@@ -370,7 +370,7 @@ fn intervals_add_up_to_the_totals() {
 fn auto_reports_the_limits_as_text_and_json() {
     let names = devices();
     let server = Server::start();
-    let line = |device: &str| format!("--auto --tries 5 -t 250ms {} -i {device}", server.target());
+    let line = |device: &str| format!("--auto -t 50ms {} -i {device}", server.target());
     for device in &names {
         let output = run(&format!("{} --json", line(device)));
         let last = output.stdout.lines().last().expect("a line");
@@ -383,7 +383,7 @@ fn auto_reports_the_limits_as_text_and_json() {
             "{auto:#}"
         );
         let measurements = auto["measurements"].as_u64().expect("a number");
-        assert!((3..=5).contains(&measurements), "{auto:#}");
+        assert!((3..=60).contains(&measurements), "{auto:#}");
         assert_eq!(
             records(&output.stdout).len() as u64,
             measurements,
