@@ -495,7 +495,7 @@ const RULES: &[Rule] = &[
             spec.use_cm == Cm::On && spec.sets_packet_attributes() && spec.test.plan().is_some()
         },
         cause: |_| {
-            "--service-level (-sl), --flow-label, --pkey-index, --static-rate (-sr) and --src-path-bits (-sp): not supported with rdma_cm".to_owned()
+            "--service-level (-sl), --flow-label, --pkey-index and --static-rate (-sr): not supported with rdma_cm".to_owned()
         },
         help: "remove --use-cm (-cm1)",
     },

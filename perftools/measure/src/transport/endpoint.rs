@@ -311,7 +311,6 @@ impl RdmaEndpoint {
                 .path_settings
                 .service_level
                 .unwrap_or(tuning.service_level))
-            .src_path_bits(self.path_settings.src_path_bits.unwrap_or(0))
             .static_rate(self.path_settings.static_rate.map_or(0, StaticRate::code))
             .traffic_class(tuning.traffic_class)
             .flow_label(tuning.flow_label);

@@ -53,7 +53,6 @@ const VALUES: &[(&str, &str)] = &[
     ("-oo", "loop"),
     ("-sl", "service-level"),
     ("-nr", "rd-atomic"),
-    ("-sp", "src-path-bits"),
     ("-sr", "static-rate"),
     ("--rate", "static-rate"),
     ("-ar", "access-received"),
@@ -135,6 +134,12 @@ const UNSUPPORTED: &[(&str, (&str, &str))] = &[
     ("--alt-port", NO_PATH_MIGRATION),
     ("--loc-alt-port", NO_PATH_MIGRATION),
     ("--rem-alt-port", NO_PATH_MIGRATION),
+    ("-sp", NO_PATH_BITS),
+    ("-lsp", NO_PATH_BITS),
+    ("-rsp", NO_PATH_BITS),
+    ("--src-path-bits", NO_PATH_BITS),
+    ("--loc-src-path-bits", NO_PATH_BITS),
+    ("--rem-src-path-bits", NO_PATH_BITS),
     ("-D", NO_DEBUG_OUTPUT),
     ("--debug", NO_DEBUG_OUTPUT),
 ];
@@ -142,6 +147,10 @@ const UNSUPPORTED: &[(&str, (&str, &str))] = &[
 const NO_PATH_MIGRATION: (&str, &str) = (
     "rperf does not support path migration",
     "select the port to measure with --id (-i) DEVICE:PORT",
+);
+const NO_PATH_BITS: (&str, &str) = (
+    "rperf does not support source path bits",
+    "packets have the first LID of the port; select another port with --id (-i) DEVICE:PORT",
 );
 const NO_DEBUG_OUTPUT: (&str, &str) = (
     "rperf has no debug output",

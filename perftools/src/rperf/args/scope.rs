@@ -195,7 +195,6 @@ const TABLE: &[(&str, Scope)] = {
         ("pkey-index", Tests(RDMA)),
         ("service-level", Tests(HEADERS)),
         ("static-rate", Tests(HEADERS)),
-        ("src-path-bits", Tests(HEADERS)),
         ("traffic-class", Tests(HEADERS)),
         ("flow-label", Tests(HEADERS)),
         ("qp-timeout", Tests(RELIABLE)),
@@ -449,7 +448,6 @@ mod tests {
         ("", "--pkey-index=3"),
         ("", "--service-level=3"),
         ("", "--static-rate=10"),
-        ("", "--src-path-bits=3"),
         ("", "--traffic-class=3"),
         ("", "--flow-label=3"),
         ("", "--qp-timeout=3"),
@@ -560,7 +558,7 @@ mod tests {
             options.extend(is_accepted.then_some(long));
         }
         options.dedup();
-        assert!(options.len() >= 10, "{options:?}");
+        assert!(options.len() >= 9, "{options:?}");
     }
 
     #[test]

@@ -135,7 +135,6 @@ const VARIABLES: &[(&str, Quantity)] = &[
     ("gid-index", Quantity::Number),
     ("pkey-index", Quantity::Number),
     ("service-level", Quantity::Number),
-    ("src-path-bits", Quantity::Number),
     ("traffic-class", Quantity::Number),
     ("flow-label", Quantity::Number),
     ("qp-timeout", Quantity::Number),

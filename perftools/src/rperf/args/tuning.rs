@@ -88,10 +88,6 @@ pub struct TuningOptions {
     /// no limit]
     #[arg(long, hide = true, value_name = "RATE", help_heading = TUNING)]
     pub static_rate: Vec<PerEnd<StaticRate>>,
-    /// Low bits of the source LID, for a port with several LIDs (InfiniBand with LMC above 0)
-    /// [default: 0]
-    #[arg(long, hide = true, value_name = "N", value_parser = per_end(in_range(0_u8..=127)), help_heading = TUNING)]
-    pub src_path_bits: Vec<PerEnd<u8>>,
     /// Traffic class of the packets: DSCP and ECN bits on RoCE v2; with rdma_cm the type of
     /// service [default: 0]
     #[arg(long, value_name = "0-255", help_heading = TUNING)]
@@ -171,7 +167,6 @@ impl TuningOptions {
             service_level: only(&self.service_level, end).copied(),
             rd_atomic: only(&self.rd_atomic, end).copied(),
             static_rate: value(&self.static_rate, end).copied(),
-            src_path_bits: value(&self.src_path_bits, end).copied(),
         }
     }
 
