@@ -42,8 +42,6 @@ pub struct Format {
     pub style: Style,
     /// Verbosity of each category of lines.
     pub verbosity: Verbosity,
-    /// Uses the prefixes `loc` and `rem` instead of `send` and `recv` for one-way tests.
-    pub unify_nodes: bool,
 }
 
 impl Format {

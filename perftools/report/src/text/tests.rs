@@ -63,7 +63,7 @@ fn equals_signs_align_and_units_do_not_alternate() {
 }
 
 #[test]
-fn units_and_node_names_can_be_unified() {
+fn units_can_be_unified() {
     let format = Format {
         style: Style {
             precision: 5,
@@ -74,7 +74,6 @@ fn units_and_node_names_can_be_unified() {
             stat: 2,
             ..Verbosity::default()
         },
-        unify_nodes: true,
     };
     insta::assert_snapshot!(format.render(&one_way()));
 }

@@ -36,7 +36,6 @@ pub(super) const OF_RUNS: &[&str] = &[
     "qperf",
     "repeat",
     "sizes",
-    "unify-nodes",
     "verbose",
 ];
 

@@ -134,9 +134,6 @@ pub struct Options {
     /// Print numbers in base units without separators, for scripts
     #[arg(long, help_heading = OUTPUT)]
     pub unify_units: bool,
-    /// Label figures loc and rem in all tests, instead of send and recv in one-way tests
-    #[arg(long, hide = true, help_heading = OUTPUT)]
-    pub unify_nodes: bool,
     /// Print conf (devices and ports), stat (statistics), time (CPU use) and used (parameters);
     /// WHAT is a list of these and of more-conf, more-stat, more-time and more-used, which print
     /// all of them; `more` prints everything; a server logs each test (-v, -vc, -vvs …)

@@ -25,6 +25,8 @@ pub(crate) enum OptionName {
         /// An alternative.
         help: &'static str,
     },
+    /// An option of qperf that is accepted without effect.
+    Ignored,
     /// A name that early versions of qperf had for this long option.
     Former(&'static str),
     /// Neither an option of rperf nor of qperf.
@@ -86,7 +88,6 @@ const FLAGS: &[(&str, &str)] = &[
     ("-ub", "bits"),
     ("--use-bits-per-sec", "bits"),
     ("-uu", "unify-units"),
-    ("-un", "unify-nodes"),
     ("-v", "verbose"),
     ("-vc", "verbose=conf"),
     ("--verbose-conf", "verbose=conf"),
@@ -111,6 +112,10 @@ const FLAGS: &[(&str, &str)] = &[
     ("-vT", "verbose=more-time"),
     ("-vU", "verbose=more-used"),
 ];
+
+/// Options of qperf that are accepted without effect, so that its command lines work. `-un` labels
+/// the figures of both ends `loc` and `rem`, for programs that read the text.
+const IGNORED: &[&str] = &["-un", "--unify-nodes"];
 
 /// Names that early versions of qperf had, and that mean something else in perftest.
 const FORMER: &[(&str, &str)] = &[
@@ -216,6 +221,9 @@ fn lookup_for_both(name: &str) -> OptionName {
     if let Some(to) = find(FLAGS, name) {
         return OptionName::Flag(to.into());
     }
+    if IGNORED.contains(&name) {
+        return OptionName::Ignored;
+    }
     if let Some(long) = find(FORMER, name) {
         return OptionName::Former(long);
     }
@@ -253,7 +261,7 @@ pub(crate) fn table() -> String {
         .chain(FLAGS)
         .map(|(qperf, long)| format!("    {qperf:<24}--{long}\n"))
         .collect();
-    let ends = "    -lX, --loc-X           --X local=… for each of these names with a value for one end\n    -rX, --rem-X           --X remote=…\n";
+    let ends = "    -un, --unify-nodes      accepted without effect\n    -lX, --loc-X           --X local=… for each of these names with a value for one end\n    -rX, --rem-X           --X remote=…\n";
     lines.concat() + ends
 }
 

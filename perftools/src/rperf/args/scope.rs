@@ -224,7 +224,6 @@ const TABLE: &[(&str, Scope)] = {
         ("precision", Run),
         ("bits", Run),
         ("unify-units", Run),
-        ("unify-nodes", Run),
         ("qperf", Run),
         ("verbose", Both),
         ("listen-port", Both),

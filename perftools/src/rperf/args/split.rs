@@ -142,6 +142,7 @@ fn add_option<'a>(
             None => format!("--{long}"),
             Some(_) => return Err(Error::usage(format!("{name} takes no value"))),
         },
+        OptionName::Ignored => return Ok(()),
         OptionName::Unsupported { reason, help } => {
             return Err(Error::usage(format!("{name}: {reason}")).with_help(help));
         }
