@@ -36,20 +36,11 @@ pub struct MeshOptions {
     /// Read the hosts from a file with one host, or HOST:PORT, per line
     #[arg(long, value_name = "FILE")]
     pub hosts_file: Option<PathBuf>,
-    /// Read the hosts from an Ansible inventory, or from the output of `ansible-inventory --list`
-    #[arg(long, value_name = "FILE")]
-    pub inventory: Option<PathBuf>,
-    /// Group of the Ansible inventory [default: all]
-    #[arg(long, value_name = "GROUP", requires = "inventory")]
-    pub group: Option<String>,
-    /// Use the hosts of a Slurm node list, such as node[01-16] [default with --start slurm:
-    /// SLURM_JOB_NODELIST]
-    #[arg(long, value_name = "LIST")]
-    pub nodelist: Option<String>,
     /// Use the pods that a Kubernetes label selector matches, such as app=rperf
     #[arg(long, value_name = "LABEL=VALUE")]
     pub selector: Option<String>,
-    /// Start the servers, and stop them at the end [default: servers run already, with --mesh]
+    /// Start the servers, and stop them at the end; slurm also finds the hosts of the job [default:
+    /// servers run already, with --mesh]
     #[arg(long, value_name = "HOW", value_parser = start_parser())]
     pub start: Option<StartMethod>,
     /// Command that starts a server [default: the one of --start]
@@ -199,20 +190,18 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     let sources = [
         host.is_some(),
         mesh.hosts_file.is_some(),
-        mesh.inventory.is_some(),
-        mesh.nodelist.is_some(),
         mesh.selector.is_some(),
     ];
     match sources.iter().filter(|s| **s).count() {
         0 if mesh.start != Some(StartMethod::Slurm) => {
             return Err(Error::usage("rperf mesh: no hosts").with_help(
-                "name the hosts, as in `rperf mesh node1,node2 rc_bw`, or use --hosts-file, --inventory, --nodelist or --selector",
+                "name the hosts, as in `rperf mesh node1,node2 rc_bw`, or use --hosts-file or --selector",
             ));
         }
         0 | 1 => {}
         _ => {
             return Err(Error::usage(
-                "rperf mesh: the hosts are given more than once; expected one of HOST,…, --hosts-file, --inventory, --nodelist and --selector",
+                "rperf mesh: the hosts are given more than once; expected one of HOST,…, --hosts-file and --selector",
             ));
         }
     }

@@ -154,14 +154,8 @@ fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
     if let Some(path) = &mesh.hosts_file {
         return hosts::read_file(path);
     }
-    if let Some(path) = &mesh.inventory {
-        return hosts::read_inventory(path, mesh.group.as_deref().unwrap_or("all"));
-    }
     if let Some(selector) = &mesh.selector {
         return pods(mesh_launcher(mesh), selector);
-    }
-    if let Some(list) = &mesh.nodelist {
-        return hosts::expand_nodelist(list);
     }
     if !invocation.hosts.is_empty() {
         return invocation
@@ -170,11 +164,7 @@ fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
             .map(|h| hosts::parse_host(h))
             .collect();
     }
-    let list = std::env::var("SLURM_JOB_NODELIST").map_err(|_| {
-        Error::usage("rperf mesh --start slurm: SLURM_JOB_NODELIST is not set")
-            .with_help("run it in a Slurm job, as in `salloc --nodes=4 rperf mesh --start slurm rc_bw`, or name the hosts")
-    })?;
-    hosts::expand_nodelist(&list)
+    hosts::slurm_job().map_err(|e| e.context("--start slurm"))
 }
 
 /// Returns the command of kubectl.
