@@ -57,11 +57,10 @@ pub struct Global {
 /// The subcommands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// List devices and their node GUIDs, as ibv_devices
-    Devices,
-    /// Show verbs attributes of devices and ports, as ibv_devinfo
-    Devinfo {
-        /// Show all attributes
+    /// Show devices and ports from libibverbs, as ibv_devices and ibv_devinfo
+    #[command(alias = "devinfo")]
+    Devices {
+        /// Show all attributes, under the names of ibv_query_device_ex(3) and ibv_query_port(3)
         #[arg(short, long)]
         verbose: bool,
         /// Show only this device
@@ -251,6 +250,7 @@ fn lid(text: &str) -> Result<u16, String> {
 
 /// Words of other tools, each with the subcommand that they follow, and the equivalent.
 const OTHER_TOOLS: &[(&str, &str, &str)] = &[
+    ("devices", "-l", DEVICES),
     ("devinfo", "-l", DEVICES),
     ("stat", "-l", DEVICES),
     ("stat", "-s", "`ribinfo links` has one line for each port"),
@@ -261,6 +261,7 @@ const OTHER_TOOLS: &[(&str, &str, &str)] = &[
     ("", "ibping", "run `ribping`"),
     ("", "ibstatus", "run `ribinfo stat`"),
     ("", "ibv_devices", DEVICES),
+    ("", "ibv_devinfo", DEVICES),
     ("", "perfquery", "run `ribinfo counters`"),
     ("", "show_gids", "run `ribinfo gids`"),
     ("", "sminfo", "run `ribinfo sm`"),

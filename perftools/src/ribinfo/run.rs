@@ -68,15 +68,14 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
     let root = root(&info.global)?;
     let json = info.global.json;
     let text = match &info.command {
-        Command::Devices => display::devices::show(&root, json)?,
-        Command::Devinfo {
+        Command::Devices {
             verbose,
             device,
             name,
             port,
         } => {
             let device = device.as_deref().or(name.as_deref());
-            return display::devinfo::show(&root, *verbose, device, *port, json);
+            return display::devices::show(&root, *verbose, device, *port, json);
         }
         Command::Stat { device, name, port } => {
             let device = device.as_deref().or(name.as_deref());

@@ -229,7 +229,6 @@ fn a_host_without_rdma_says_so() {
     for args in [
         "devices",
         "devices --json",
-        "devinfo",
         "stat",
         "stat mlx5_0",
         "gids",

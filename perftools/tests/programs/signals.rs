@@ -199,7 +199,7 @@ fn a_closed_standard_output_is_an_error() {
         (format!("monitor --json localhost:{}", server.port), rperf),
         ("--help".to_owned(), rperf),
         (format!("--root {tree} check"), ribinfo),
-        (format!("--root {tree} --json devinfo"), ribinfo),
+        (format!("--root {tree} --json devices"), ribinfo),
         (format!("--root {tree} export --no-check"), ribinfo),
         ("--help".to_owned(), env!("CARGO_BIN_EXE_ribping")),
     ] {

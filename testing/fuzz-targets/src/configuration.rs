@@ -82,7 +82,7 @@ fn show(root: &Root) {
         display::stat::show(root, None, None, false),
         display::gids::show(root, false),
         display::links::show(root, true),
-        display::devices::show(root, false),
+        display::devices::show(root, true, None, None, false).map(|(text, _)| text),
     ] {
         match text {
             // ibstat indents with tabs.
@@ -335,7 +335,9 @@ mod tests {
                 let names: Vec<String> = CHECKS.iter().map(|s| s.name.to_owned()).collect();
                 let facts = HostFacts::read(root, &[], None);
                 let stat = display::stat::show(root, None, None, false).expect("devices");
-                let devices = display::devices::show(root, false).expect("devices");
+                let devices = display::devices::show(root, false, None, None, false)
+                    .expect("devices")
+                    .0;
                 format!("{}{stat}{devices}", display::lines(check(&facts, &names)))
             };
             let (file, new) = ("/etc/rdma/opensm.conf", "/etc/new/directory/file");
