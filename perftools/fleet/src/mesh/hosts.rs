@@ -118,7 +118,10 @@ pub(super) fn output(command: &mut Command) -> Result<String> {
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let text = printable(text.trim());
-        return Err(Error::new(Kind::System, format!("{program} failed: {text}")));
+        return Err(Error::new(
+            Kind::System,
+            format!("{program} failed: {text}"),
+        ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

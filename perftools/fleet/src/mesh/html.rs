@@ -8,6 +8,7 @@ use std::fmt::{self, Write};
 
 use base::units::Style;
 use maud::Escaper;
+use report::html::shell;
 
 use super::cell::{Cell, Figure};
 use super::matrix::{Matrix, value};
@@ -36,12 +37,13 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Style of the maps, besides the one of all pages.
 const STYLE: &str = include_str!("page.css");
 
 /// Formats the page.
 pub fn page(record: &MeshRecord) -> String {
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>rperf mesh</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>rperf mesh</h1>\n<p>{} endpoints, {} cells, by {}</p>\n",
+        "<p>{} endpoints, {} cells, by {}</p>\n",
         record.endpoints.len(),
         record.cells.list.len(),
         Escaped(&record.program),
@@ -51,7 +53,7 @@ pub fn page(record: &MeshRecord) -> String {
     for (test, _) in (0..).zip(&record.tests) {
         out += &Map::new(record, test).render();
     }
-    out + "</body>\n</html>\n"
+    shell("rperf mesh", STYLE, &out)
 }
 
 fn outliers(record: &MeshRecord) -> String {
@@ -381,7 +383,7 @@ impl<'a> Map<'a> {
 
 /// Writes the meaning of the colors and the signs.
 fn legend(out: &mut String) {
-    out.push_str("<p class=\"legend\">");
+    out.push_str("<p class=\"scale\">");
     for color in 0..COLORS {
         let _ = write!(out, "<span class=\"c{color}\"></span>");
     }

@@ -7,8 +7,8 @@ use base::units::{Size, show_time};
 
 use super::config::Spec;
 use super::limits::{
-    MAX_DEPTH, MAX_QPS, MAX_RECEIVERS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME,
-    MAX_WARM_UP, UNLIMITED,
+    MAX_DEPTH, MAX_QPS, MAX_RECEIVERS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME, MAX_WARM_UP,
+    UNLIMITED,
 };
 use super::modes::Cm;
 use super::payload_file;

@@ -99,8 +99,7 @@ impl PathSettings {
 
     /// Returns `true` if packets carry attributes that rdma_cm does not let the program set.
     pub(crate) fn sets_packet_attributes(self) -> bool {
-        self.service_level.is_some_and(|level| level != 0)
-            || self.static_rate.is_some()
+        self.service_level.is_some_and(|level| level != 0) || self.static_rate.is_some()
     }
 }
 

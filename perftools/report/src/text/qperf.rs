@@ -114,11 +114,7 @@ impl Format {
 
     /// Adds the parameters that were set and have no line above, with the names of the record.
     fn other_parameters(self, m: &Measured, b: &mut Block) {
-        const SIZES: &[&str] = &[
-            "inline",
-            "loc_sock_buf_size",
-            "rem_sock_buf_size",
-        ];
+        const SIZES: &[&str] = &["inline", "loc_sock_buf_size", "rem_sock_buf_size"];
         const SHOWN: &[&str] = &[
             "client timeout",
             "depth",

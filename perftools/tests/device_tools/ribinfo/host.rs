@@ -59,7 +59,10 @@ fn output_agrees_with_the_classic_tools() {
     assert_eq!(status, 0);
     // Each attribute that both print has the same value. ibv_devinfo prints some numbers as words.
     let pairs = |text: &str| -> Vec<(String, String)> {
-        let pair = |line: &str| line.split_once(':').map(|(a, b)| (a.trim().to_owned(), b.trim().to_owned()));
+        let pair = |line: &str| {
+            line.split_once(':')
+                .map(|(a, b)| (a.trim().to_owned(), b.trim().to_owned()))
+        };
         text.lines().filter_map(pair).collect()
     };
     for name in devices() {
@@ -77,11 +80,17 @@ fn output_agrees_with_the_classic_tools() {
                 || theirs.ends_with(&format!("({ours})"))
         };
         let mut compared = 0;
-        for (attribute, value) in theirs.iter().filter(|(a, _)| a.starts_with("max_") || a.contains("guid")) {
+        for (attribute, value) in theirs
+            .iter()
+            .filter(|(a, _)| a.starts_with("max_") || a.contains("guid"))
+        {
             let Some((_, own)) = ours.iter().find(|(own, _)| own == attribute) else {
                 continue;
             };
-            assert!(is_same(own, value), "{name} {attribute}: {own}, ibv_devinfo: {value}");
+            assert!(
+                is_same(own, value),
+                "{name} {attribute}: {own}, ibv_devinfo: {value}"
+            );
             compared += 1;
         }
         assert!(compared > 20, "{name}: {compared}");

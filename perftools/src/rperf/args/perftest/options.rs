@@ -158,11 +158,7 @@ pub(super) const OPTIONS: &[Row] = &[
         Omitted("the next message is sent when the reply has arrived"),
     ),
     long("mmap", true, OTHER_MEMORY),
-    long(
-        "mr_per_qp",
-        false,
-        Omitted("a thread has one registration"),
-    ),
+    long("mr_per_qp", false, Omitted("a thread has one registration")),
     long("odp", false, Words("--on-demand")),
     long("output", true, Omitted("use --json")),
     long(
