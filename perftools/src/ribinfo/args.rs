@@ -197,8 +197,8 @@ pub struct Check {
     #[arg(long, value_name = "HOST")]
     pub peer: Option<String>,
     /// TCP port of the peer
-    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL, value_parser = clap::value_parser!(u16).range(1..))]
-    pub peer_port: u16,
+    #[arg(long, alias = "peer-port", value_name = "PORT", default_value_t = ports::CONTROL, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
     /// File with the shared secret of the peer
     #[arg(long, value_name = "FILE", requires = "peer")]
     pub token_file: Option<PathBuf>,

@@ -184,7 +184,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     let peer = match (&options.peer, &options.peer_facts) {
         (Some(host), _) => {
             let token = options.token_file.as_deref().map(Token::read).transpose()?;
-            let facts = request_facts(host, options.peer_port, token.as_ref());
+            let facts = request_facts(host, options.port, token.as_ref());
             Some(facts.map_err(|error| error.to_string()))
         }
         (None, Some(path)) => {

@@ -224,7 +224,7 @@ fn arguments_that_are_not_utf8_are_printed_with_escapes() {
             .contains("cannot resolve the host name a\u{fffd}b"),
         "{output}"
     );
-    assert!(fails("node:7 conf", 1).contains("--listen-port (-lp)"));
+    assert!(fails("node:7 conf", 1).contains("--port (-lp)"));
 }
 
 #[test]

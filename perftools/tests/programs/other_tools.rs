@@ -154,10 +154,8 @@ const LINES: &[(&str, Answer)] = &[
     ("rperf HOST -t 120 rc_bw", Accepted),
     ("rperf HOST -t 128 tcp_bw", Accepted),
     ("rperf HOST -m 4096 rc_bw", Accepted),
-    (
-        "rperf HOST --port 18515 rc_bw",
-        Refused("the port of the server is --listen-port (-lp)"),
-    ),
+    // perftest's --port means the same.
+    ("rperf HOST --port 18515 rc_bw", Accepted),
     (
         "rperf -R HOST rc_bw",
         Refused("perftest's -R, --rdma_cm is --use-cm on"),
@@ -196,7 +194,7 @@ const LINES: &[(&str, Answer)] = &[
     ),
     (
         "rperf HOST -p 18515 rc_bw",
-        Refused("perftest's -p, --port is --listen-port"),
+        Refused("perftest's -p, --port is --port"),
     ),
     (
         "rperf HOST -i 1 rc_bw",

@@ -273,7 +273,7 @@ fn peer_with_another_roce_mode_is_a_fault() {
 fn unreachable_peer_is_a_fault_with_a_remedy() {
     let (text, status) = ribinfo(
         "rxe",
-        &["check", "peer", "--peer", "127.0.0.1", "--peer-port", "1"],
+        &["check", "peer", "--peer", "127.0.0.1", "--port", "1"],
     );
     assert!(
         text.contains("cannot connect to port 1")

@@ -115,7 +115,7 @@ impl Launch<'_> {
     fn commands(&self, hosts: &[Host]) -> Vec<(String, Command)> {
         let server = |port: Option<u16>| {
             let port = port.unwrap_or(self.port).to_string();
-            ["--mesh", "--supervised", "--listen-port"]
+            ["--mesh", "--supervised", "--port"]
                 .map(str::to_owned)
                 .into_iter()
                 .chain([port])
@@ -340,7 +340,7 @@ fn remedy(line: &str, has_ended: bool, host: &str, port: u16, rperf: &str) -> St
         format!("install rperf on {host}, or set --remote-rperf to its path there")
     } else if lower.contains("already in use") {
         format!(
-            "end the other program on port {port} of {host}, or set --listen-port (-lp) to a free port"
+            "end the other program on port {port} of {host}, or set --port (-lp) to a free port"
         )
     } else if has_ended {
         format!("run the launcher by hand, and see the messages of {host}")
@@ -384,12 +384,12 @@ mod tests {
         let ssh = commands(StartMethod::Ssh, None);
         assert_eq!(
             ssh[1],
-            "ssh -T -o BatchMode=yes n2 exec '/opt/my rperf' --mesh --supervised --listen-port 7"
+            "ssh -T -o BatchMode=yes n2 exec '/opt/my rperf' --mesh --supervised --port 7"
         );
         assert!(commands(StartMethod::Ssh, Some("ssh -p 22"))[0].starts_with("ssh -p 22 n1 "));
         assert_eq!(
             commands(StartMethod::Kubectl, None)[0],
-            "kubectl exec --stdin n1 -- /opt/my rperf --mesh --supervised --listen-port 19765"
+            "kubectl exec --stdin n1 -- /opt/my rperf --mesh --supervised --port 19765"
         );
         let srun = commands(StartMethod::Slurm, None);
         assert!(srun.len() == 1 && srun[0].contains("--ntasks-per-node=1 --nodelist=n1,n2"));

@@ -142,7 +142,7 @@ pub struct Options {
 
     /// TCP port of the server; set it on both ends
     #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL, help_heading = SERVER)]
-    pub listen_port: u16,
+    pub port: u16,
     /// Server: listen only on this address. Client: connect from this address, which also selects
     /// the device [default: all addresses]
     #[arg(long, value_name = "ADDRESS", help_heading = SERVER)]

@@ -298,7 +298,7 @@ mod tests {
             (Some(5), true, true, &[Detail::MoreStat][..])
         );
         assert_eq!(
-            (global.listen_port, global.wait_server),
+            (global.port, global.wait_server),
             (4000, Some(Duration::from_secs(1)))
         );
         let (_, tests, _) = client("--use_cm 0 --cq_poll 0 -m=1K --msg_size 2K -vC node rc_lat");
@@ -317,7 +317,7 @@ mod tests {
             parse(Vec::<String>::new()),
             Ok(Invocation::Server(_))
         ));
-        assert!(matches!(parse(["-lp", "5"]), Ok(Invocation::Server(o)) if o.listen_port == 5));
+        assert!(matches!(parse(["-lp", "5"]), Ok(Invocation::Server(o)) if o.port == 5));
     }
 
     #[test]

@@ -226,7 +226,7 @@ const TABLE: &[(&str, Scope)] = {
         ("unify-units", Run),
         ("qperf", Run),
         ("verbose", Both),
-        ("listen-port", Both),
+        ("port", Both),
         ("bind", Both),
         ("token-file", Both),
         ("allow", Server),
@@ -252,7 +252,7 @@ const ALTERNATIVES: &[(&str, &str)] = &[
         "for several queue pairs, use --qps or --threads",
     ),
     ("bidir", "for both directions, run a test such as rc_bi_bw"),
-    ("ip-port", "the port of the server is --listen-port (-lp)"),
+    ("ip-port", "the port of the server is --port (-lp)"),
 ];
 const STREAMS_OF_SOCKETS: &str = "for several streams of a test over sockets, use --parallel";
 
@@ -337,7 +337,7 @@ pub(super) fn check_client(options: &[String]) -> Result<()> {
 }
 
 /// Options that describe the connection to the server.
-const CONNECTION: &[&str] = &["bind", "listen-port", "qperf", "token-file", "wait-server"];
+const CONNECTION: &[&str] = &["bind", "port", "qperf", "token-file", "wait-server"];
 
 /// Checks the options of a run with both ends on this host.
 ///

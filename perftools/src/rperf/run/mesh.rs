@@ -34,7 +34,7 @@ const MAX_LIVE: usize = 24;
 pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
     let MeshInvocation { global, mesh, .. } = invocation;
     let hosts = find_hosts(invocation)?;
-    let endpoints = devices::hosts(&hosts, global.listen_port)?;
+    let endpoints = devices::hosts(&hosts, global.port)?;
     let mut record = new_record(invocation, endpoints)?;
     let old = earlier_record(mesh)?;
     log::start_writer("rperf")?;
@@ -49,7 +49,7 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
                 method,
                 launcher: mesh.launcher.as_deref(),
                 rperf: &mesh.remote_rperf,
-                port: global.listen_port,
+                port: global.port,
                 timeout: mesh.start_timeout,
             };
             let started = launch.start(&hosts, &token)?;

@@ -108,7 +108,7 @@ fn serve(options: &Options) -> Result<()> {
         Listener::from_stdin().map_err(|e| Error::system("cannot use standard input", &e))?;
     let mut server = match inherited {
         Some(listener) => Server::new(listener, rules),
-        None => Server::bind(options.bind, options.listen_port, rules)?,
+        None => Server::bind(options.bind, options.port, rules)?,
     };
     // The token of a supervised server cannot be read again.
     server = server.yield_devices(!options.server.supervised);
@@ -185,7 +185,7 @@ fn with_server(
         }
         let server_addr = ServerAddr {
             host: host.to_owned(),
-            port: global.listen_port,
+            port: global.port,
             wait,
             bind: global.bind,
             token,

@@ -14,7 +14,7 @@ fn peer_with_another_roce_mode_is_a_fault() {
     let port = server.port.to_string();
     let directory = TempDir::new();
     for name in roce_devices() {
-        let (text, status) = check(&["roce", "peer", "--peer", "127.0.0.1", "--peer-port", &port]);
+        let (text, status) = check(&["roce", "peer", "--peer", "127.0.0.1", "--port", &port]);
         assert_finding(
             &text,
             "ok",

@@ -348,7 +348,7 @@ fn limit_of_open_files_of_the_server_reaches_the_client() {
     for device in devices() {
         let port = process::free_tcp_port();
         let mut server = Command::new("sh");
-        let script = "ulimit -n 64; exec $0 --listen-port $1";
+        let script = "ulimit -n 64; exec $0 --port $1";
         server.args(["-c", script, env!("CARGO_BIN_EXE_rperf"), &port.to_string()]);
         let _server = process::Process::spawn(&mut server).wait_for_tcp_listener(port);
         let line =

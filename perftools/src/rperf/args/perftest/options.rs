@@ -116,7 +116,7 @@ pub(super) const OPTIONS: &[Row] = &[
         false,
         Omitted("run one rperf for each port"),
     ),
-    row('p', "port", true, Value("listen-port")),
+    row('p', "port", true, Value("port")),
     row('q', "qp", true, Value("qps")),
     row('Q', "cq-mod", true, Value("cq-moderation")),
     row('r', "rx-depth", true, Omitted("receives follow --depth")),
