@@ -22,7 +22,6 @@ pub(crate) struct PingInfo {
     /// Target, such as `Lid 4`.
     pub target: String,
     /// Name of the transport: `umad` or `rdma_cm`.
-    #[serde(rename = "way")]
     pub transport: &'static str,
     /// Local device.
     pub device: String,

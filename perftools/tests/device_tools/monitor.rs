@@ -103,7 +103,7 @@ fn export_has_the_state_of_each_device() {
             let line = format!("{metric}{labels} ");
             assert!(output.stdout.contains(&line), "{line}: {output}");
         }
-        let check = format!("ribinfo_check_level{{subject=\"port\",object=\"{device}/1\"}} 0.0");
+        let check = format!("ribinfo_check_level{{check=\"port\",object=\"{device}/1\"}} 0.0");
         assert!(output.stdout.contains(&check), "{output}");
     }
     assert!(output.stdout.contains("counter=\"sent_pkts\""), "{output}");

@@ -136,8 +136,8 @@ fn export() {
         "{text}"
     );
     assert_eq!(
-        findings("ribinfo_check_level{subject=\"expect\",object=\"\"}"),
-        ["ribinfo_check_level{subject=\"expect\",object=\"\"} 3.0"]
+        findings("ribinfo_check_level{check=\"expect\",object=\"\"}"),
+        ["ribinfo_check_level{check=\"expect\",object=\"\"} 3.0"]
     );
     assert_eq!(
         findings("rdma_port_expected_rate"),
