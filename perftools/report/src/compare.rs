@@ -384,6 +384,7 @@ fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::warning::WarningKind;
     use crate::samples::{bidirectional, latency, one_way};
 
     fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> Verdict {
@@ -515,15 +516,20 @@ mod tests {
 
     #[test]
     fn a_cause_that_is_new_is_shown() {
-        let with_cause = |kind: &str, text: &str| {
-            changed(one_way(), |m| {
-                let (kind, text) = (kind.to_owned(), text.to_owned());
-                m.warnings.push(Warning { kind, text });
-            })
-        };
+        let with_cause =
+            |kind, text: &str| changed(one_way(), |m| m.warnings.push(Warning::new(kind, text)));
         let document = |records: Vec<Record>| Records::new(records);
-        let lost = || with_cause("packet_loss", "packets were lost (rcvd_seq_err 7)");
-        let new = document(vec![lost(), lost(), with_cause("few_messages", "few")]);
+        let lost = || {
+            with_cause(
+                WarningKind::PacketLoss,
+                "packets were lost (rcvd_seq_err 7)",
+            )
+        };
+        let new = document(vec![
+            lost(),
+            lost(),
+            with_cause(WarningKind::FewMessages, "few"),
+        ]);
         let comparison = compare(&document(vec![one_way()]), &new, 0.05);
         assert_eq!(
             comparison.rows[0].causes,

@@ -132,6 +132,7 @@ fn warnings(devices: &[DeviceResult]) -> Vec<Warning> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::warning::WarningKind;
     use crate::record::{Outcome, Record};
     use crate::samples::{latency, one_way};
 
@@ -212,12 +213,9 @@ pub(crate) mod tests {
     #[test]
     fn a_warning_of_one_device_names_it() {
         let mut devices = measured(two_devices(one_way())).devices;
-        let warning = |kind: &str| Warning {
-            kind: kind.into(),
-            text: kind.into(),
-        };
-        devices[0].measured.warnings = vec![warning("debug_build")];
-        devices[1].measured.warnings = vec![warning("lost"), warning("debug_build")];
+        let debug_build = Warning::new(WarningKind::DebugBuild, "debug_build");
+        devices[0].measured.warnings = vec![debug_build.clone()];
+        devices[1].measured.warnings = vec![Warning::new(WarningKind::Lost, "lost"), debug_build];
         let texts: Vec<String> = warnings(&devices).into_iter().map(|w| w.text).collect();
         assert_eq!(texts, ["debug_build", "rxe1: lost"]);
     }

@@ -5,7 +5,7 @@ use measure::stats::port_counters::CounterChanges;
 use super::*;
 use crate::record::{Outcome, Record};
 use crate::samples::{bidirectional, flipped, latency, one_way};
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningKind};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -189,7 +189,7 @@ fn text_of_records_is_never_markup() {
                 port: None,
             });
             m.warnings = vec![Warning {
-                kind: hostile_text.into(),
+                kind: WarningKind::Other,
                 text: hostile_text.into(),
             }];
         });
@@ -338,7 +338,7 @@ fn counters_that_show_a_cause_are_listed() {
             unknown: Vec::new(),
         });
         m.warnings.push(Warning {
-            kind: "packet_loss".to_owned(),
+            kind: WarningKind::PacketLoss,
             text: "packets were lost".to_owned(),
         });
     });

@@ -17,7 +17,7 @@ use base::units::Style;
 use host::host_conf::HostConf;
 
 use crate::record::{Outcome, Record};
-use crate::warning::{explains_loss, is_cause};
+use crate::warning::{WarningKind, explains_loss, is_cause};
 use block::Block;
 pub use block::wrap;
 
@@ -70,7 +70,7 @@ impl Format {
                 let is_explained = m.warnings.iter().any(explains_loss);
                 for warning in &m.warnings {
                     // The figure and the cause are shown already.
-                    if terse && is_explained && warning.kind == "lost" {
+                    if terse && is_explained && warning.kind == WarningKind::Lost {
                         continue;
                     }
                     let name = if is_cause(warning) {

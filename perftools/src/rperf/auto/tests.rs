@@ -362,7 +362,7 @@ impl Runner for LossyPair {
         };
         m.spec = spec.clone();
         m.warnings.push(report::warning::Warning {
-            kind: "packet_loss".to_owned(),
+            kind: report::warning::WarningKind::PacketLoss,
             text: "packets were lost".to_owned(),
         });
         Ok(*m)
