@@ -37,7 +37,7 @@ pub enum Verdict {
 
 /// Comparison of one metric of one test.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct ComparedFigure {
     /// Name and parameters of the test.
     pub test: String,
     /// Metric that is compared.
@@ -63,7 +63,7 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Results that are in both runs.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparedFigure>,
     /// Tests that are in both runs only with different parameters, as sentences.
     pub incomparable: Vec<String>,
     /// Differences between the environments, as sentences.
@@ -93,7 +93,7 @@ pub fn compare(old: &Records, new: &Records, threshold: f64) -> Comparison {
             // Of several, the one with the fewest differences.
             .min_by_key(|after| differences(&before.others, &after.others).len());
         if let Some(after) = matching {
-            rows.push(Row {
+            rows.push(ComparedFigure {
                 differences: differences(&before.others, &after.others),
                 causes: new_causes(&before.causes, &after.causes),
                 ..row(
@@ -319,7 +319,13 @@ fn mean_and_variance(values: &[f64]) -> (f64, Option<f64>) {
 
 /// Compares the values of one metric before and after a change.
 #[allow(clippy::cast_precision_loss)] // A few runs.
-fn row(test: &str, metric: Metric, before: &[f64], after: &[f64], threshold: f64) -> Row {
+fn row(
+    test: &str,
+    metric: Metric,
+    before: &[f64],
+    after: &[f64],
+    threshold: f64,
+) -> ComparedFigure {
     let ((old, old_variance), (new, new_variance)) =
         (mean_and_variance(before), mean_and_variance(after));
     let change = if old > 0.0 { (new - old) / old } else { 0.0 };
@@ -353,7 +359,7 @@ fn row(test: &str, metric: Metric, before: &[f64], after: &[f64], threshold: f64
         (true, true) if gain < 0.0 => Verdict::Worse,
         (true, true) => Verdict::Better,
     };
-    Row {
+    ComparedFigure {
         test: test.to_owned(),
         metric,
         means: (old, new),
@@ -384,8 +390,8 @@ fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::warning::WarningKind;
     use crate::samples::{bidirectional, latency, one_way};
+    use crate::warning::WarningKind;
 
     fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> Verdict {
         row("x", metric, before, after, 0.05).verdict

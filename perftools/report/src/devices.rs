@@ -132,9 +132,9 @@ fn warnings(devices: &[DeviceResult]) -> Vec<Warning> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::warning::WarningKind;
     use crate::record::{Outcome, Record};
     use crate::samples::{latency, one_way};
+    use crate::warning::WarningKind;
 
     /// Returns the results of `record` for two devices. The second one is twice as slow.
     pub(crate) fn two_devices(record: Record) -> Record {

@@ -13,19 +13,19 @@ use super::record::{Record, SCHEMA};
 /// Line of `rperf --json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Line {
+pub struct JsonLine {
     /// Version of the schema.
     pub schema: u32,
     /// The content.
     #[serde(flatten)]
-    pub content: Content,
+    pub content: JsonContent,
 }
 
 /// Content of a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Content {
+pub enum JsonContent {
     /// A completed test.
     Test(Box<Record>),
     /// With `--interval`: an interval of a running test.
@@ -46,13 +46,13 @@ pub struct TestInterval {
     pub interval: Interval,
 }
 
-impl Content {
+impl JsonContent {
     /// Formats the line with this content.
     ///
     /// # Panics
     /// Never: all keys are strings.
     pub fn render(self) -> String {
-        let line = Line {
+        let line = JsonLine {
             schema: SCHEMA,
             content: self,
         };
@@ -98,9 +98,9 @@ impl Records {
                     "schema {schema}, expected schema {SCHEMA}"
                 )));
             }
-            let line: Line = serde_json::from_value(value).map_err(not_a_record)?;
+            let line: JsonLine = serde_json::from_value(value).map_err(not_a_record)?;
             lines += 1;
-            if let Content::Test(record) = line.content {
+            if let JsonContent::Test(record) = line.content {
                 tests.push(*record);
             }
         }
@@ -113,7 +113,7 @@ impl Records {
     /// Formats a line for each record.
     pub fn render(&self) -> String {
         let records = self.tests.iter().cloned();
-        let lines = records.map(|record| Content::Test(Box::new(record)).render());
+        let lines = records.map(|record| JsonContent::Test(Box::new(record)).render());
         lines.collect()
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             bandwidth: Some(1.0),
             ..Interval::default()
         };
-        let line = Content::Interval(TestInterval {
+        let line = JsonContent::Interval(TestInterval {
             test: Test::RcBw,
             host: None,
             interval,
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_line_has_the_documented_fields() {
-        let line = Content::Test(Box::new(one_way())).render();
+        let line = JsonContent::Test(Box::new(one_way())).render();
         let value: Value = serde_json::from_str(&line).unwrap();
         let text = serde_json::to_string_pretty(&value).unwrap();
         insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));

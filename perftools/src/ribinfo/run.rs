@@ -25,7 +25,7 @@ use session::facts::request_facts;
 use session::protocol::token::Token;
 
 use super::args::{Check, Command, Export, Global, Info, other_tool};
-use super::display::check::{Report, SCHEMA};
+use super::display::check::{CheckReport, SCHEMA};
 use super::display::{self, PROBLEM};
 use super::watch;
 use crate::usage;
@@ -231,7 +231,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         findings.retain(is_useful);
     }
     let text = if json {
-        display::json(&Report {
+        display::json(&CheckReport {
             schema: SCHEMA,
             status: level,
             findings: &findings,

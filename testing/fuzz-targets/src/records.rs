@@ -3,7 +3,7 @@
 use fleet::mesh;
 use fleet::mesh::record::{Done, MeshRecord};
 use report::compare;
-use report::html::{self, Run};
+use report::html::{self, NamedRun};
 use report::json::Records;
 use report::text::Format;
 
@@ -33,7 +33,7 @@ pub fn rperf_record(data: &[u8]) {
     for record in &records.tests {
         assert_printable(&Format::default().render(record));
     }
-    assert_page(&html::page(&[Run {
+    assert_page(&html::page(&[NamedRun {
         name: "run".to_owned(),
         records,
     }]));
@@ -47,7 +47,7 @@ pub fn compare_records(data: &[u8]) {
     };
     let comparison = compare::compare(&old, &new, 0.05);
     assert_printable(&compare::render(&comparison));
-    let runs = [("a", old), ("b", new)].map(|(name, records)| Run {
+    let runs = [("a", old), ("b", new)].map(|(name, records)| NamedRun {
         name: name.to_owned(),
         records,
     });

@@ -53,7 +53,7 @@ pub struct Counters {
 /// Counters of the ports that show errors or congestion, and their increases during a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct PortCounters {
+pub struct CellPortCounters {
     /// Those of the client.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub from: BTreeMap<String, u64>,
@@ -62,7 +62,7 @@ pub struct PortCounters {
     pub to: BTreeMap<String, u64>,
 }
 
-impl PortCounters {
+impl CellPortCounters {
     /// Returns the counters of the statistics of both ends; `None` if none increased.
     fn new(from: &SideStats, to: &SideStats) -> Option<Self> {
         let [from, to] = [from, to].map(|side| -> BTreeMap<String, u64> {
@@ -83,7 +83,7 @@ pub struct Detail {
     /// Counters of both ends.
     pub counters: Option<Counters>,
     /// Counters of the ports, if some increased.
-    pub port_counters: Option<PortCounters>,
+    pub port_counters: Option<CellPortCounters>,
     /// Limits of the user that the result exceeds, each as a sentence.
     pub exceeded: Vec<String>,
     /// Detected conditions that can distort the result.
@@ -127,7 +127,7 @@ impl Cell {
                 from_cpu: l.cpu.process,
                 to_cpu: r.cpu.process,
             }),
-            port_counters: PortCounters::new(l, r),
+            port_counters: CellPortCounters::new(l, r),
             exceeded,
             warnings: m.warnings.iter().map(|w| w.text.clone()).collect(),
         };
@@ -192,7 +192,7 @@ pub struct NamedCell<'a> {
     pub counters: Option<Counters>,
     /// Counters of the ports that show errors or congestion, and their increases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port_counters: Option<PortCounters>,
+    pub port_counters: Option<CellPortCounters>,
     /// Limits of the user that the result exceeds, each as a sentence.
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     pub exceeded: Cow<'a, [String]>,

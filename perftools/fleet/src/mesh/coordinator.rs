@@ -6,7 +6,7 @@ use base::error::Result;
 
 use super::cell::{Cell, Figure};
 use super::matrix::{self, Matrix};
-use super::outlier::{self, Limit, Outlier, Retest, State, Suspect};
+use super::outlier::{self, CellState, Limit, Outlier, Retest, Suspect};
 use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
 use super::schedule::{Pair, Schedule, fairness};
 use super::verdict::{self, Evidence};
@@ -28,7 +28,7 @@ pub trait Transport: Sync {
 }
 
 /// Receives the progress of a run.
-pub trait Progress {
+pub trait MeshProgress {
     /// A round began.
     fn round(&mut self, number: u32, total: u32, record: &MeshRecord);
     /// A test ended. Its result is the last cell of the record.
@@ -41,7 +41,7 @@ pub trait Progress {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
-impl Progress for NoProgress {
+impl MeshProgress for NoProgress {
     fn round(&mut self, _: u32, _: u32, _: &MeshRecord) {}
     fn cell(&mut self, _: &MeshRecord) {}
     fn repeating(&mut self, _: usize) {}
@@ -55,7 +55,7 @@ pub fn run(
     record: &mut MeshRecord,
     mut file: Option<&mut RecordFile>,
     transport: &dyn Transport,
-    progress: &mut dyn Progress,
+    progress: &mut dyn MeshProgress,
 ) -> Result<()> {
     let count = u32::try_from(record.endpoints.len()).unwrap_or(u32::MAX);
     let schedule = Schedule::new(record.pattern, count);
@@ -140,7 +140,7 @@ pub fn has_failed(cell: &Cell) -> bool {
 pub fn find_outliers(
     record: &MeshRecord,
     transport: &dyn Transport,
-    progress: &mut dyn Progress,
+    progress: &mut dyn MeshProgress,
 ) -> Vec<Outlier> {
     let mut outliers = Vec::new();
     for (id, test) in (0..).zip(&record.tests) {
@@ -161,7 +161,7 @@ pub fn find_outliers(
                 Vec::new()
             };
             let retests = repeat(record, transport, test, &pairs, limit);
-            let states: Vec<State> = retests.iter().map(|r| r.state).collect();
+            let states: Vec<CellState> = retests.iter().map(|r| r.state).collect();
             let (typical, error) = figures(&matrix, suspect);
             outliers.push(verdict::describe(
                 suspect,
@@ -192,7 +192,7 @@ fn repeat(
     let mut retests = Vec::new();
     for pair in pairs {
         transport.run(test, &[*pair], false, &mut |pair, figure, _| {
-            let state = limit.map_or(State::Failed, |limit| limit.state(&figure));
+            let state = limit.map_or(CellState::Failed, |limit| limit.state(&figure));
             let cell = Cell {
                 pair,
                 test: 0,

@@ -12,7 +12,7 @@ use report::html::shell;
 
 use super::cell::{Cell, Figure};
 use super::matrix::{Matrix, value};
-use super::outlier::{Limit, State};
+use super::outlier::{CellState, Limit};
 use super::record::MeshRecord;
 use super::schedule::Pair;
 use super::text::is_suspicious;
@@ -192,15 +192,15 @@ impl<'a> Map<'a> {
         let Pair { from, to } = cell.pair;
         let color = Self::color(self.speed(cell));
         let (class, text) = match self.limit.map(|l| l.state(&cell.figure)) {
-            Some(State::Good | State::Slow) if !cell.exceeded().is_empty() => {
+            Some(CellState::Good | CellState::Slow) if !cell.exceeded().is_empty() => {
                 (format!("c{color}"), "!")
             }
-            Some(State::Good) if is_suspicious(self.record, cell, self.limit) => {
+            Some(CellState::Good) if is_suspicious(self.record, cell, self.limit) => {
                 (format!("c{color}"), "?")
             }
-            Some(State::Good) => (format!("c{color}"), "\u{a0}"),
-            Some(State::Slow) => (format!("c{color}"), "▼"),
-            Some(State::Failed) | None => ("f".to_owned(), "✕"),
+            Some(CellState::Good) => (format!("c{color}"), "\u{a0}"),
+            Some(CellState::Slow) => (format!("c{color}"), "▼"),
+            Some(CellState::Failed) | None => ("f".to_owned(), "✕"),
         };
         let _ = write!(
             out,
@@ -363,7 +363,7 @@ impl<'a> Map<'a> {
         cells.sort_by(|a, b| self.speed(a).total_cmp(&self.speed(b)));
         let is_bad = |cell: &&Cell| {
             self.limit
-                .is_none_or(|l| l.state(&cell.figure) != State::Good)
+                .is_none_or(|l| l.state(&cell.figure) != CellState::Good)
         };
         let bad = cells.iter().copied().filter(is_bad).count();
         let _ = writeln!(
@@ -402,7 +402,7 @@ fn figure(is_bandwidth: bool, value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mesh::cell::PortCounters;
+    use crate::mesh::cell::CellPortCounters;
     use crate::mesh::coordinator::{NoProgress, find_outliers, run};
     use crate::mesh::outlier::SlowLimits;
     use crate::mesh::schedule::Pattern;
@@ -433,9 +433,9 @@ mod tests {
             ("out_of_seq_request".to_owned(), 12),
             ("rnr<".to_owned(), 3),
         ];
-        detail.port_counters = Some(PortCounters {
+        detail.port_counters = Some(CellPortCounters {
             to: counters.into(),
-            ..PortCounters::default()
+            ..CellPortCounters::default()
         });
         let page = page(&record);
         for (test, from, to) in [(0, 0, 1), (1, 7, 6), (0, 4, 0)] {

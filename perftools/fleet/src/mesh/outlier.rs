@@ -56,15 +56,19 @@ impl Limit {
     }
 
     /// Returns the state of a cell.
-    pub(crate) fn state(self, figure: &Figure) -> State {
+    pub(crate) fn state(self, figure: &Figure) -> CellState {
         let is_slow = match (self, figure) {
-            (_, Figure::Failed(_)) => return State::Failed,
+            (_, Figure::Failed(_)) => return CellState::Failed,
             (Self::Bandwidth(limit), Figure::Bandwidth(value)) => *value < limit,
             (Self::Latency(limit), Figure::Latency(value)) => *value > limit,
             // A test has figures of one kind only.
             _ => false,
         };
-        if is_slow { State::Slow } else { State::Good }
+        if is_slow {
+            CellState::Slow
+        } else {
+            CellState::Good
+        }
     }
 }
 
@@ -72,7 +76,7 @@ impl Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum CellState {
     /// Within the limit.
     Good,
     /// Slower than the limit.
@@ -150,7 +154,7 @@ pub struct Retest {
     /// Bytes per second, or median latency in nanoseconds; none if the test failed.
     pub value: Option<f64>,
     /// Comparison with the limit.
-    pub state: State,
+    pub state: CellState,
 }
 
 /// A host, a port or a link that is slow or fails.
@@ -163,7 +167,7 @@ pub struct Outlier {
     /// Label of the test.
     pub test: String,
     /// State of most of its cells.
-    pub state: State,
+    pub state: CellState,
     /// Direction in which it is slow.
     pub direction: Direction,
     /// Number of slow or failed cells.
@@ -196,7 +200,7 @@ pub struct Suspect {
     /// The pair of a link, or the worst pair of an endpoint.
     pub pair: Pair,
     /// State of most of its cells.
-    pub state: State,
+    pub state: CellState,
     /// Direction in which it is slow.
     pub direction: Direction,
     /// Its slow cells.
@@ -234,13 +238,13 @@ pub(crate) fn suspects(
     let n = matrix.endpoints();
     let state = |cell: &Cell| match limit {
         Some(limit) => limit.state(&cell.figure),
-        None => State::Failed,
+        None => CellState::Failed,
     };
     let mut tallies = vec![[Tally::default(); 2]; n as usize];
-    let mut bad: Vec<(Pair, State)> = Vec::new();
+    let mut bad: Vec<(Pair, CellState)> = Vec::new();
     for cell in matrix.cells() {
         let state = state(cell);
-        let is_bad = u32::from(state != State::Good);
+        let is_bad = u32::from(state != CellState::Good);
         for (end, side) in [(cell.pair.from, 0), (cell.pair.to, 1)] {
             let tally = &mut tallies[end as usize][side];
             tally.total += 1;
@@ -262,7 +266,7 @@ pub(crate) fn suspects(
                 let tally = &mut tallies[other as usize][side];
                 if let Some(cell) = matrix.cell(pair).filter(|_| tally.total > 0) {
                     tally.total -= 1;
-                    tally.bad -= u32::from(state(cell) != State::Good);
+                    tally.bad -= u32::from(state(cell) != CellState::Good);
                 }
             }
         }
@@ -306,7 +310,7 @@ fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, Direction)> {
 struct SlowEndpoint {
     id: u32,
     direction: Direction,
-    cells: Vec<(Pair, State)>,
+    cells: Vec<(Pair, CellState)>,
 }
 
 /// Combines the endpoints of a host if all of them are suspects.
@@ -325,14 +329,14 @@ fn by_host(found: &[SlowEndpoint], endpoints: &[Endpoint]) -> Vec<Suspect> {
         }
         let agrees = together.iter().all(|s| s.direction == slow.direction);
         let cells: Vec<_> = together.iter().flat_map(|s| &s.cells).collect();
-        let failed = cells.iter().filter(|c| c.1 == State::Failed).count();
+        let failed = cells.iter().filter(|c| c.1 == CellState::Failed).count();
         suspects.push(Suspect {
             endpoints: together.iter().map(|s| s.id).collect(),
             pair: cells[0].0,
             state: if failed * 2 > cells.len() {
-                State::Failed
+                CellState::Failed
             } else {
-                State::Slow
+                CellState::Slow
             },
             direction: if agrees {
                 slow.direction

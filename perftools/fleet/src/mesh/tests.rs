@@ -10,7 +10,7 @@ use test_support::temp_dir::TempDir;
 use super::cell::Figure;
 use super::compare::compare;
 use super::coordinator::{NoProgress, find_outliers, run};
-use super::outlier::{Confirmation, Direction, Location, Outlier, SlowLimits, State};
+use super::outlier::{CellState, Confirmation, Direction, Location, Outlier, SlowLimits};
 use super::record::{MeshRecord, MeshTest, RecordFile};
 use super::schedule::Pair;
 use super::simulation::{Simulation, endpoints};
@@ -90,7 +90,7 @@ fn slow_hosts_ports_and_links_are_told_apart() {
             );
             for outlier in found {
                 assert_eq!(outlier.confirmation, Confirmation::Confirmed, "{outlier:?}");
-                assert!(!outlier.retests.is_empty() && outlier.state == State::Slow);
+                assert!(!outlier.retests.is_empty() && outlier.state == CellState::Slow);
             }
         }
     }
@@ -141,7 +141,7 @@ fn dead_host_costs_only_its_own_cells() {
     assert_eq!(outliers.len(), 1);
     assert_eq!(
         (&outliers[0].location, outliers[0].state),
-        (&host("h2"), State::Failed)
+        (&host("h2"), CellState::Failed)
     );
     assert!(
         outliers[0]

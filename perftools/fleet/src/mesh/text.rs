@@ -6,7 +6,7 @@ use base::units::Style;
 
 use super::cell::Cell;
 use super::matrix::{Matrix, value};
-use super::outlier::{Limit, State};
+use super::outlier::{CellState, Limit};
 use super::record::{Group, MeshRecord};
 use super::schedule::Pair;
 
@@ -84,7 +84,7 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
                     (Some(value), _) if !cell.exceeded().is_empty() => {
                         format!("{}!", digits(value))
                     }
-                    (Some(value), Some(State::Slow)) => format!("{}*", digits(value)),
+                    (Some(value), Some(CellState::Slow)) => format!("{}*", digits(value)),
                     (Some(value), _) => digits(value),
                     (None, _) => "FAIL".to_owned(),
                 },
@@ -112,8 +112,8 @@ pub(super) fn is_suspicious(record: &MeshRecord, cell: &Cell, limit: Option<Limi
     let label = &record.tests[usize::from(cell.test)].label;
     let outliers = record.outliers.iter().filter(|o| o.test == *label);
     let mut retests = outliers.flat_map(|outlier| &outlier.retests);
-    limit.is_some_and(|limit| limit.state(&cell.figure) == State::Good)
-        && retests.any(|r| [&r.from, &r.to] == pair && r.state != State::Good)
+    limit.is_some_and(|limit| limit.state(&cell.figure) == CellState::Good)
+        && retests.any(|r| [&r.from, &r.to] == pair && r.state != CellState::Good)
 }
 
 /// Formats one line for each of the endpoints with the most slow or failed cells.
@@ -129,7 +129,7 @@ fn rows(
         let cells = || (0..n).filter_map(|to| matrix.cell(Pair::new(from, to)));
         let mut values: Vec<f64> = cells().filter_map(value).collect();
         values.sort_by(f64::total_cmp);
-        let is_bad = |c: &&Cell| limit.is_none_or(|l| l.state(&c.figure) != State::Good);
+        let is_bad = |c: &&Cell| limit.is_none_or(|l| l.state(&c.figure) != CellState::Good);
         let bad = cells().filter(is_bad).count();
         let at = |index: usize| {
             values

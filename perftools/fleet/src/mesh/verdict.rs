@@ -8,7 +8,9 @@ use base::error::split_help;
 use base::units::Style;
 
 use super::endpoint::Endpoint;
-use super::outlier::{Confirmation, Direction, Limit, Location, Outlier, Retest, State, Suspect};
+use super::outlier::{
+    CellState, Confirmation, Direction, Limit, Location, Outlier, Retest, Suspect,
+};
 use super::record::MeshTest;
 use super::schedule::Pair;
 
@@ -62,8 +64,12 @@ pub(crate) fn repeated_pairs(
 }
 
 /// Returns the conclusion from the repeated measurements, in the order of `repeated_pairs`.
-pub(crate) fn conclude(suspect: &Suspect, states: &[State]) -> Confirmation {
-    let is_bad = |index: usize| states.get(index).is_some_and(|state| *state != State::Good);
+pub(crate) fn conclude(suspect: &Suspect, states: &[CellState]) -> Confirmation {
+    let is_bad = |index: usize| {
+        states
+            .get(index)
+            .is_some_and(|state| *state != CellState::Good)
+    };
     if states.is_empty() {
         return Confirmation::NotRepeated;
     }
@@ -75,7 +81,7 @@ pub(crate) fn conclude(suspect: &Suspect, states: &[State]) -> Confirmation {
             (true, ..) => Confirmation::Confirmed,
         };
     }
-    let bad = states.iter().filter(|s| **s != State::Good).count();
+    let bad = states.iter().filter(|s| **s != CellState::Good).count();
     if bad * 2 > states.len() {
         Confirmation::Confirmed
     } else {
@@ -135,7 +141,7 @@ pub(crate) fn describe(
     let is_alone = confirmation != Confirmation::OnlyUnderLoad;
     let remedy = remedy
         .flatten()
-        .filter(|_| suspect.state == State::Failed && is_alone);
+        .filter(|_| suspect.state == CellState::Failed && is_alone);
     let conclusion = conclusion(suspect.state, confirmation);
     Outlier {
         text: format!(
@@ -183,14 +189,14 @@ fn subject(location: &Location, suspect: &Suspect) -> String {
 }
 
 fn figures(
-    state: State,
+    state: CellState,
     typical: Option<f64>,
     limit: Option<Limit>,
     error: Option<&str>,
 ) -> String {
     let style = Style::default();
     match (state, typical, limit) {
-        (State::Failed, ..) | (_, None, _) | (_, _, None) => {
+        (CellState::Failed, ..) | (_, None, _) | (_, _, None) => {
             format!("failed: {}", error.unwrap_or("no test completed"))
         }
         (_, Some(typical), Some(Limit::Bandwidth(limit))) => format!(
@@ -204,19 +210,19 @@ fn figures(
     }
 }
 
-fn conclusion(state: State, confirmation: Confirmation) -> &'static str {
+fn conclusion(state: CellState, confirmation: Confirmation) -> &'static str {
     match (confirmation, state) {
         (Confirmation::NotRepeated, _) => "; not measured again",
-        (Confirmation::Confirmed, State::Failed) => "; fails alone as well",
+        (Confirmation::Confirmed, CellState::Failed) => "; fails alone as well",
         (Confirmation::Confirmed, _) => "; as slow alone",
-        (Confirmation::OnlyUnderLoad, State::Failed) => "; succeeds alone",
+        (Confirmation::OnlyUnderLoad, CellState::Failed) => "; succeeds alone",
         (Confirmation::OnlyUnderLoad, _) => "; not slow alone",
         (Confirmation::FollowsFrom, _) => "; the client is slow with another server as well",
         (Confirmation::FollowsTo, _) => "; the server is slow with another client as well",
     }
 }
 
-fn help(location: &Location, state: State, confirmation: Confirmation) -> String {
+fn help(location: &Location, state: CellState, confirmation: Confirmation) -> String {
     match (location, state, confirmation) {
         (Location::Link { .. }, _, Confirmation::OnlyUnderLoad) => {
             "repeat the run; if it stays, look for a switch port or uplink that several of these pairs share".to_owned()
@@ -224,7 +230,7 @@ fn help(location: &Location, state: State, confirmation: Confirmation) -> String
         (_, _, Confirmation::OnlyUnderLoad) => {
             "repeat the run; if it stays, look for other load on the host and for congestion at its switch".to_owned()
         }
-        (Location::Host { host, .. }, State::Failed, _) => {
+        (Location::Host { host, .. }, CellState::Failed, _) => {
             format!("check that host {host} is up and runs `rperf`, then run `ribinfo check` there")
         }
         (Location::Host { host, .. }, ..) => format!(
@@ -239,7 +245,7 @@ fn help(location: &Location, state: State, confirmation: Confirmation) -> String
         (Location::Link { to, .. }, _, Confirmation::FollowsTo) => {
             format!("run `ribinfo check` on {to}")
         }
-        (Location::Link { from, to }, State::Failed, _) => format!(
+        (Location::Link { from, to }, CellState::Failed, _) => format!(
             "remove the cause that the error names; if it names none, check routes, firewalls and partitions between {from} and {to}"
         ),
         (Location::Link { from, to }, ..) => format!(

@@ -25,7 +25,7 @@ pub const MAX_FLOWS: u8 = 8;
 
 /// Settings of the probes.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct MonitorSettings {
     /// Time between two probes of a path.
     pub interval: Duration,
     /// Time after which an answer is late.
@@ -44,7 +44,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum PathState {
     /// No probe has ended yet.
     #[default]
     Unknown,
@@ -58,7 +58,7 @@ pub enum State {
     Lost,
 }
 
-impl State {
+impl PathState {
     /// All states.
     pub(crate) const ALL: [Self; 5] = [
         Self::Unknown,
@@ -86,9 +86,9 @@ pub struct Change {
     /// The path.
     pub path: u32,
     /// The previous state.
-    pub from: State,
+    pub from: PathState,
     /// The new state.
-    pub to: State,
+    pub to: PathState,
     /// The flow labels without answers, one bit for each.
     pub lost_flows: u8,
 }
@@ -127,7 +127,7 @@ pub struct Extremes {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Path {
     /// The state.
-    pub state: State,
+    pub state: PathState,
     /// Counts and sums.
     pub totals: Totals,
     /// Extremes since the last report.
@@ -181,7 +181,7 @@ struct InFlight {
 /// All paths of a device. Times are nanoseconds of a clock that never goes backwards.
 #[derive(Debug)]
 pub struct Tracker {
-    settings: Settings,
+    settings: MonitorSettings,
     paths: Vec<Path>,
     /// Removed paths, and the number after that of their latest probe.
     removed: VecDeque<(u32, u64)>,
@@ -202,7 +202,7 @@ pub struct Tracker {
 
 impl Tracker {
     /// Creates a tracker without paths.
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: MonitorSettings) -> Self {
         Self {
             settings,
             paths: Vec::new(),
@@ -467,13 +467,13 @@ impl Tracker {
         let lost_flows = path.lost_flows(lost_after);
         let is_down = path.missed >= lost_after;
         let state = match path.state {
-            _ if is_down && path.is_late => State::Stalled,
-            _ if is_down => State::Lost,
-            _ if is_in_time || path.state == State::Up => {
+            _ if is_down && path.is_late => PathState::Stalled,
+            _ if is_down => PathState::Lost,
+            _ if is_in_time || path.state == PathState::Up => {
                 if lost_flows == 0 {
-                    State::Up
+                    PathState::Up
                 } else {
-                    State::Partial
+                    PathState::Partial
                 }
             }
             before => before,

@@ -260,7 +260,7 @@ impl RdmaEndpoint {
             None => self.shape.tuning.inline.unwrap_or(default),
         };
         let options = QpOptions::new()
-            .max_send_wr(self.shape.sends())
+            .max_send_wr(self.shape.send_queue_len())
             .max_recv_wr(self.shape.receives().max(1))
             .max_inline_data(if self.shape.msg_size <= inline {
                 self.shape.msg_size

@@ -31,7 +31,7 @@ use crate::record::Measured;
 
 /// Records of one file.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct NamedRun {
     /// Name of the run, which the page shows in the names of lines.
     pub name: String,
     /// Records of the run.
@@ -44,7 +44,7 @@ const FULL: (u32, u32) = (820, 400);
 const SMALL: (u32, u32) = (460, 270);
 
 /// Formats the page.
-pub fn page(runs: &[Run]) -> String {
+pub fn page(runs: &[NamedRun]) -> String {
     let samples = samples(runs);
     let select = |predicate: fn(&Measured) -> bool| -> Vec<Sample<'_>> {
         samples

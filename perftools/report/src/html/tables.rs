@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use measure::stats::SideStats;
 
-use super::{Run, units};
+use super::{NamedRun, units};
 use crate::compare::{self, Verdict};
 use crate::environment;
 use crate::record::{Measured, Outcome, Record};
@@ -35,7 +35,7 @@ const COLUMNS: &[(&str, bool)] = &[
 ];
 
 /// Returns the table of the changes from the first run to the last; nothing if there is one run.
-pub(super) fn changes(runs: &[Run]) -> Markup {
+pub(super) fn changes(runs: &[NamedRun]) -> Markup {
     let [old, .., new] = runs else {
         return html! {};
     };
@@ -85,7 +85,7 @@ fn verdict(verdict: Verdict) -> &'static str {
 
 /// Returns the table of all results: a row per test, and one per device in tests over several.
 /// Columns without a value are omitted.
-pub(super) fn results(runs: &[Run]) -> Markup {
+pub(super) fn results(runs: &[NamedRun]) -> Markup {
     let mut rows = Vec::new();
     for run in runs {
         for record in &run.records.tests {
@@ -120,7 +120,7 @@ pub(super) fn results(runs: &[Run]) -> Markup {
     }
 }
 
-fn cells(run: &Run, record: &Record, m: &Measured, device: &str) -> Vec<String> {
+fn cells(run: &NamedRun, record: &Record, m: &Measured, device: &str) -> Vec<String> {
     let p = m.latency.as_ref();
     let time = |nanos: Option<u64>| {
         nanos.map_or_else(String::new, |n| units::time(super::series::to_f64(n)))
@@ -180,7 +180,7 @@ fn cells(run: &Run, record: &Record, m: &Measured, device: &str) -> Vec<String> 
 }
 
 /// Returns the list of failed tests, dips and warnings; nothing if there are none.
-pub(super) fn warnings(runs: &[Run]) -> Markup {
+pub(super) fn warnings(runs: &[NamedRun]) -> Markup {
     let mut lines: Vec<(String, usize)> = Vec::new();
     let mut add = |line: String| match lines.iter_mut().find(|other| other.0 == line) {
         Some(other) => other.1 += 1,
@@ -221,7 +221,7 @@ pub(super) fn warnings(runs: &[Run]) -> Markup {
 }
 
 /// Returns the table of the environments of all runs, and the hosts of the tests `conf`.
-pub(super) fn environments(runs: &[Run]) -> Markup {
+pub(super) fn environments(runs: &[NamedRun]) -> Markup {
     let all: Vec<_> = runs
         .iter()
         .map(|run| environment::of_records(&run.records))

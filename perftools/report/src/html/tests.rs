@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn run(name: &str, tests: Vec<Record>) -> Run {
-    Run {
+fn run(name: &str, tests: Vec<Record>) -> NamedRun {
+    NamedRun {
         name: name.into(),
         records: Records::new(tests),
     }

@@ -11,7 +11,7 @@ pub(crate) const SCHEMA: u32 = 1;
 /// The JSON document of `check --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Report<'a> {
+pub(crate) struct CheckReport<'a> {
     /// Version of the schema.
     pub schema: u32,
     /// The worst level.
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn schema_is_up_to_date() {
-        base::schema::assert_up_to_date::<Report<'_>>(
+        base::schema::assert_up_to_date::<CheckReport<'_>>(
             "ribinfo-check",
             SCHEMA,
             "Output of ribinfo check --json",

@@ -24,7 +24,7 @@ const BITS: &[&str] = &[
 
 /// A device with its attributes, or with the error of opening it.
 #[derive(Serialize)]
-struct Row<'a> {
+struct DeviceRow<'a> {
     device: &'a str,
     transport: &'a str,
     node_guid: &'a str,
@@ -53,7 +53,7 @@ pub(crate) fn show(
     let is_chosen = |found: &&VerbsDevice| device.is_none_or(|name| found.hca_id == name);
     let chosen = verbs.devices.iter().filter(is_chosen);
     let rows = chosen.map(|device| row(root, device, port));
-    let rows: Vec<Row<'_>> = rows.collect::<Result<_>>()?;
+    let rows: Vec<DeviceRow<'_>> = rows.collect::<Result<_>>()?;
     if let (Some(name), true) = (device, rows.is_empty()) {
         let names: Vec<&str> = verbs.devices.iter().map(|d| d.hca_id.as_str()).collect();
         return Err(Error::device(format!(
@@ -69,13 +69,13 @@ pub(crate) fn show(
     Ok((rows.iter().map(|row| text(row, verbose)).collect(), status))
 }
 
-fn row<'a>(root: &Root, device: &'a VerbsDevice, port: Option<u32>) -> Result<Row<'a>> {
+fn row<'a>(root: &Root, device: &'a VerbsDevice, port: Option<u32>) -> Result<DeviceRow<'a>> {
     let opened = device.opened.as_ref();
     let ports = match opened {
         Ok(opened) => ports(device, opened, port)?,
         Err(_) => Vec::new(),
     };
-    Ok(Row {
+    Ok(DeviceRow {
         device: &device.hca_id,
         transport: &device.transport,
         node_guid: &device.node_guid,
@@ -102,7 +102,7 @@ fn ports<'a>(
     }
 }
 
-fn text(row: &Row<'_>, verbose: bool) -> String {
+fn text(row: &DeviceRow<'_>, verbose: bool) -> String {
     let mut text = format!("{}  {}", row.device, row.transport);
     if let Some(attributes) = row.attributes.filter(|a| !a.fw_ver.is_empty()) {
         let _ = write!(text, ", firmware {}", attributes.fw_ver);

@@ -13,7 +13,7 @@ use measure::spec::modes::{Cm, Wait};
 
 use super::limits::LimitOptions;
 use super::per_end::{End, PerEnd, per_end, value};
-use super::server::ServerOptions;
+use super::server::ServerArgs;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 use super::values::{Detail, duration, interval, on_off};
@@ -155,7 +155,7 @@ pub struct Options {
     pub limits: LimitOptions,
     /// Limits of a server, and how a client identifies itself to it.
     #[command(flatten)]
-    pub server: ServerOptions,
+    pub server: ServerArgs,
 }
 
 static COMMAND: LazyLock<clap::Command> = LazyLock::new(Options::command);

@@ -25,7 +25,7 @@ use super::{Invocation, TestRun, parse_options};
     about = "Measure all pairs of hosts, and find slow links",
     override_usage = "rperf mesh [OPTIONS] [HOST[:PORT],…] TEST…"
 )]
-pub struct MeshOptions {
+pub struct MeshArgs {
     /// Order of the measurements
     #[arg(long, value_name = "PATTERN", default_value = "pairs", value_parser = pattern_parser())]
     pub pattern: Pattern,
@@ -81,7 +81,7 @@ Examples:
 
 /// Returns the command with the text after its options.
 pub(super) fn command() -> clap::Command {
-    MeshOptions::command().after_help(AFTER_HELP)
+    MeshArgs::command().after_help(AFTER_HELP)
 }
 
 /// Command line of `rperf mesh`.
@@ -94,7 +94,7 @@ pub struct MeshInvocation {
     /// All options of the tests together, for the output and the connection to servers.
     pub global: Options,
     /// Options of the mesh.
-    pub mesh: MeshOptions,
+    pub mesh: MeshArgs,
 }
 
 fn pattern_parser() -> impl TypedValueParser<Value = Pattern> {
@@ -125,7 +125,7 @@ fn percent(text: &str) -> std::result::Result<f64, String> {
 /// Returns the long name of an option of the mesh, and `true` if it takes a value.
 fn mesh_option(arg: &str) -> Option<bool> {
     let name = arg.strip_prefix("--")?.split('=').next()?;
-    let command = MeshOptions::command();
+    let command = MeshArgs::command();
     let found = command
         .get_arguments()
         .find(|a| a.get_long() == Some(name))?;
@@ -147,7 +147,7 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
             None => rest.push(word.clone()),
         }
     }
-    let mesh = MeshOptions::try_parse_from(own).map_err(|e| crate::usage::error(&e))?;
+    let mesh = MeshArgs::try_parse_from(own).map_err(|e| crate::usage::error(&e))?;
     if mesh.slow_latency.is_nan() || mesh.slow_latency < 1.0 {
         return Err(Error::usage(format!(
             "--slow-latency {}: expected a factor of at least 1",

@@ -65,7 +65,7 @@ pub enum Invocation {
     /// Measure all pairs of many hosts.
     Mesh(Box<mesh::MeshInvocation>),
     /// Probe the paths to other hosts until a signal arrives.
-    Monitor(Box<monitor::MonitorOptions>),
+    Monitor(Box<monitor::MonitorArgs>),
     /// Write an HTML page with the records of these files.
     Report {
         /// The files with the records: the name of the run, if one was given, and the path.

@@ -21,7 +21,7 @@ use super::Invocation;
     disable_help_flag = true,
     about = "Probe the paths from each device of this host to each device of other hosts"
 )]
-pub struct MonitorOptions {
+pub struct MonitorArgs {
     /// Hosts to monitor, as HOST, HOST:PORT or `[IPv6]:PORT`
     #[arg(value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub hosts: Vec<String>,
@@ -86,13 +86,13 @@ Exit status:
 
 /// Returns the command with the text after its options.
 pub(super) fn command() -> clap::Command {
-    MonitorOptions::command().after_help(AFTER_HELP)
+    MonitorArgs::command().after_help(AFTER_HELP)
 }
 
 /// Parses `monitor [OPTIONS] HOST,…`.
 pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     let words = std::iter::once("rperf monitor").chain(args.iter().map(String::as_str));
-    let options = MonitorOptions::try_parse_from(words).map_err(|e| crate::usage::error(&e))?;
+    let options = MonitorArgs::try_parse_from(words).map_err(|e| crate::usage::error(&e))?;
     if options.hosts.is_empty() && options.hosts_file.is_none() {
         return Err(Error::usage("rperf monitor: no hosts")
             .with_help("name the hosts, as in `rperf monitor node1,node2`, or use --hosts-file"));

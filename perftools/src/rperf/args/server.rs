@@ -16,7 +16,7 @@ const CLIENT: &str = "Client and server";
 /// Limits of a server, and how a client identifies itself to it.
 #[derive(Clone, Debug, Default, Args)]
 #[allow(clippy::struct_excessive_bools)] // One per option.
-pub struct ServerOptions {
+pub struct ServerArgs {
     /// Serve only clients from these networks and from this host, and send data only to their
     /// addresses, to those of these networks and to those of this host's networks; may be repeated
     /// [default: serve all clients]
@@ -66,7 +66,7 @@ pub struct ServerOptions {
     pub qperf: bool,
 }
 
-impl ServerOptions {
+impl ServerArgs {
     /// Returns the limits and permissions of the server.
     pub fn rules(&self) -> rules::ServerOptions {
         rules::ServerOptions {

@@ -11,7 +11,7 @@ use report::advice::Goal;
 use report::record::Measured;
 
 use super::Runner;
-use super::settings::{Setting, Settings};
+use super::settings::{SearchSettings, Setting};
 
 /// Default limit on the number of measurements.
 pub(crate) const MAX_MEASUREMENTS: u32 = 60;
@@ -25,7 +25,7 @@ const MIN_GAIN: f64 = 1.05;
 /// Measurement with certain settings.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    pub(super) settings: Settings,
+    pub(super) settings: SearchSettings,
     /// Figure of merit. A higher score is better.
     pub(super) score: f64,
     pub(super) measured: Measured,
@@ -104,7 +104,7 @@ impl<'a, R: Runner> Search<'a, R> {
             limit: Limit::Time(self.time),
             ..spec.with_msg_size(msg_size(goal))
         };
-        let start = self.measure(goal, &spec, Settings::from_spec(&spec))?;
+        let start = self.measure(goal, &spec, SearchSettings::from_spec(&spec))?;
         let mut found = SearchResult {
             goal,
             spec,
@@ -122,7 +122,7 @@ impl<'a, R: Runner> Search<'a, R> {
 
     /// Measures settings and accepts them if they are better. A second measurement confirms this,
     /// because a single one may be better at random.
-    fn try_settings(&mut self, found: &mut SearchResult, settings: Settings) -> Result<()> {
+    fn try_settings(&mut self, found: &mut SearchResult, settings: SearchSettings) -> Result<()> {
         let Some(first) = self.measure_or_refuse(found, settings)? else {
             return Ok(());
         };
@@ -146,7 +146,7 @@ impl<'a, R: Runner> Search<'a, R> {
     /// Measures the best settings with both ends sleeping while they wait. Then their processor
     /// time shows how busy they are, which it does not while they poll.
     pub(super) fn measure_sleeping(&mut self, found: &mut SearchResult) -> Result<Option<Trial>> {
-        let settings = Settings {
+        let settings = SearchSettings {
             wait: Wait::Events,
             ..found.best.settings
         };
@@ -166,7 +166,7 @@ impl<'a, R: Runner> Search<'a, R> {
     fn measure_or_refuse(
         &mut self,
         found: &mut SearchResult,
-        settings: Settings,
+        settings: SearchSettings,
     ) -> Result<Option<Trial>> {
         if self.measurements >= self.stop_at {
             return Ok(None);
@@ -194,7 +194,7 @@ impl<'a, R: Runner> Search<'a, R> {
         }
     }
 
-    fn measure(&mut self, goal: Goal, spec: &Spec, settings: Settings) -> Result<Trial> {
+    fn measure(&mut self, goal: Goal, spec: &Spec, settings: SearchSettings) -> Result<Trial> {
         self.measurements += 1;
         let measured = self.runner.run(&settings.apply_to(spec))?;
         let score = figure(goal, &measured);

@@ -8,12 +8,12 @@ use measure::spec::Spec;
 use measure::spec::test::Test;
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
-use report::json::Content;
+use report::json::JsonContent;
 use report::record::{Measured, Outcome, Record};
 use session::client;
 use session::connect::ServerAddr;
 
-use super::diagnosis::{Report, outcome};
+use super::diagnosis::{RecordDiagnosis, outcome};
 use super::live::LiveOutput;
 use super::print;
 use crate::rperf::args::acts_on;
@@ -46,7 +46,7 @@ impl Runner for ClientRunner<'_> {
             self.server_addr,
             spec,
             &VerbsBackend,
-            &Report,
+            &RecordDiagnosis,
             monitor_options,
         );
         self.live.end()?;
@@ -58,7 +58,7 @@ impl Runner for ClientRunner<'_> {
                         command: Some(self.command.to_owned()),
                         ..Record::new(spec.test, self.host, outcome).started_at(started)
                     };
-                    print(&Content::Test(Box::new(record)).render())?;
+                    print(&JsonContent::Test(Box::new(record)).render())?;
                 }
                 Ok(*measured)
             }
@@ -106,7 +106,7 @@ pub(super) fn run(
         |test| command(host, words, test),
     )?;
     if options.json {
-        return print(&Content::Auto(advice).render());
+        return print(&JsonContent::Auto(advice).render());
     }
     print(&advice.render(format.style))
 }

@@ -13,10 +13,10 @@ use session::client;
 use session::connect::ServerAddr;
 use session::rperf::devices;
 
-use super::diagnosis::{Report, outcome};
+use super::diagnosis::{RecordDiagnosis, outcome};
 use super::failures::Failures;
 use super::output::Output;
-use super::plan::{Run, plan};
+use super::plan::{PlannedRun, plan};
 use super::with_server;
 use crate::rperf::args::TestRun;
 use crate::rperf::args::command_line::Options;
@@ -42,7 +42,7 @@ pub(super) fn run(
 
 fn run_tests(
     server_addr: &ServerAddr,
-    runs: &[Run],
+    runs: &[PlannedRun],
     mut output: Output<'_>,
     command_line: &str,
     mut failures: Failures,
@@ -75,14 +75,26 @@ fn run_tests(
     interrupted.map_or_else(|| failures.into_result(), Err)
 }
 
-fn run_test(server_addr: &ServerAddr, run: &Run, output: &Output<'_>) -> Result<Answer> {
+fn run_test(server_addr: &ServerAddr, run: &PlannedRun, output: &Output<'_>) -> Result<Answer> {
     let monitor_options = MonitorOptions {
         interval: output.global.interval,
         observer: output.live.begin(run.test),
     };
     match run.specs.as_slice() {
-        [spec] => client::run(server_addr, spec, &VerbsBackend, &Report, monitor_options),
-        specs => devices::run(server_addr, specs, &VerbsBackend, &Report, monitor_options),
+        [spec] => client::run(
+            server_addr,
+            spec,
+            &VerbsBackend,
+            &RecordDiagnosis,
+            monitor_options,
+        ),
+        specs => devices::run(
+            server_addr,
+            specs,
+            &VerbsBackend,
+            &RecordDiagnosis,
+            monitor_options,
+        ),
     }
 }
 

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use measure::spec::test::Test;
 use measure::stats::interval::{Interval, format_interval};
 use measure::stats::monitor::{Observer, Progress};
-use report::json::{Content, TestInterval};
+use report::json::{JsonContent, TestInterval};
 
 use super::print;
 use crate::rperf::args::command_line::Options;
@@ -119,7 +119,7 @@ impl Observer for LiveOutput {
         let Some(test) = current.test else { return };
         let text = match self.intervals {
             IntervalFormat::None => return,
-            IntervalFormat::Json => Content::Interval(TestInterval {
+            IntervalFormat::Json => JsonContent::Interval(TestInterval {
                 test,
                 host: self.host.clone(),
                 interval: *interval,

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
 use base::log;
-use fleet::mesh::coordinator::{self, Progress, has_failed};
+use fleet::mesh::coordinator::{self, MeshProgress, has_failed};
 use fleet::mesh::devices::{self, Devices};
 use fleet::mesh::endpoint::Endpoint;
 use fleet::mesh::hosts::{self, Host};
 use fleet::mesh::launch::{Launch, StartMethod, pods};
 use fleet::mesh::matrix::Matrix;
-use fleet::mesh::outlier::{Location, SlowLimits, State};
+use fleet::mesh::outlier::{CellState, Location, SlowLimits};
 use fleet::mesh::record::{MeshRecord, MeshTest, RecordFile};
 use fleet::mesh::servers::Servers;
 use fleet::mesh::{html, text};
@@ -21,7 +21,7 @@ use session::protocol::token::Token;
 
 use super::print;
 use crate::rperf::args::TestRun;
-use crate::rperf::args::mesh::{MeshInvocation, MeshOptions};
+use crate::rperf::args::mesh::{MeshArgs, MeshInvocation};
 
 /// Number of endpoints up to which the matrix is shown while it grows.
 const MAX_LIVE: usize = 24;
@@ -111,7 +111,10 @@ fn conclude(record: &MeshRecord) -> Result<()> {
     if failed > 0 {
         return Err(Error::test(format!("{failed} of {tests} tests failed")));
     }
-    let slow = record.outliers.iter().filter(|o| o.state == State::Slow);
+    let slow = record
+        .outliers
+        .iter()
+        .filter(|o| o.state == CellState::Slow);
     let slow = number_of_slow(slow.map(|outlier| &outlier.location));
     let worst = worst.map(|cell| {
         let text = text::exceeded(record, cell);
@@ -168,7 +171,7 @@ fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
 }
 
 /// Returns the command of kubectl.
-fn mesh_launcher(mesh: &MeshOptions) -> &str {
+fn mesh_launcher(mesh: &MeshArgs) -> &str {
     match (mesh.start, &mesh.launcher) {
         (Some(StartMethod::Kubectl), Some(launcher)) => launcher,
         _ => "kubectl",
@@ -198,7 +201,7 @@ fn new_record(invocation: &MeshInvocation, endpoints: Vec<Endpoint>) -> Result<M
 }
 
 /// Reads the record of the earlier part of a run that is resumed.
-fn earlier_record(mesh: &MeshOptions) -> Result<Option<(MeshRecord, &Path)>> {
+fn earlier_record(mesh: &MeshArgs) -> Result<Option<(MeshRecord, &Path)>> {
     let Some(path) = mesh.record.as_deref().filter(|path| path.exists()) else {
         return Ok(None);
     };
@@ -261,7 +264,7 @@ impl Live {
     }
 }
 
-impl Progress for Live {
+impl MeshProgress for Live {
     fn round(&mut self, number: u32, total: u32, record: &MeshRecord) {
         self.bar
             .set_prefix(format!("round {} of {total}", number + 1));

@@ -35,7 +35,7 @@ use session::rperf::server::Server;
 use session::server::Ended;
 use session::server::listener::Listener;
 
-use diagnosis::Report;
+use diagnosis::RecordDiagnosis;
 
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
@@ -129,7 +129,7 @@ fn serve(options: &Options) -> Result<()> {
     raise_open_files_limit();
     log::start_writer("rperf")?;
     log::log(format_args!("rperf: serving on {}", server.local_addr()?));
-    match server.run(&VerbsBackend, &Report)? {
+    match server.run(&VerbsBackend, &RecordDiagnosis)? {
         Ended::Stopped => Ok(()),
         Ended::DeviceRemoved => {
             log::log(format_args!("rperf: restarting to close a removed device"));
@@ -200,7 +200,9 @@ fn with_server(
     let address = server.local_addr()?;
     let stopper = server.stopper();
     std::thread::scope(|scope| {
-        spawn_scoped(scope, "server", move || server.run(&VerbsBackend, &Report))?;
+        spawn_scoped(scope, "server", move || {
+            server.run(&VerbsBackend, &RecordDiagnosis)
+        })?;
         let (host, port) = (address.ip().to_string(), address.port());
         let server_addr = ServerAddr {
             host,

@@ -1,7 +1,7 @@
 //! The records of a run in one of the formats.
 
 use base::error::Result;
-use report::json::Content;
+use report::json::JsonContent;
 use report::record::Record;
 use report::table::Table;
 use report::text::Format;
@@ -34,7 +34,7 @@ impl<'a> Output<'a> {
     /// Prints a record.
     pub(super) fn write(&mut self, record: Record) -> Result<()> {
         let text = if self.global.json {
-            Content::Test(Box::new(record)).render()
+            JsonContent::Test(Box::new(record)).render()
         } else if let Some(table) = &mut self.table {
             table.render(&record)
         } else if self.live.is_name_printed() {

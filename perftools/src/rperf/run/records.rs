@@ -8,7 +8,7 @@ use base::error::{Error, Result};
 use fleet::mesh;
 use fleet::mesh::record::{MeshRecord, read_text};
 use report::compare;
-use report::html::{self, Run};
+use report::html::{self, NamedRun};
 use report::json::Records;
 
 use super::print;
@@ -93,7 +93,7 @@ pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -
             return write_page(&mesh::html::page(&record), output);
         }
     }
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<NamedRun> = Vec::new();
     for (name, path) in files {
         let records = read_records(path)?;
         if records.tests.is_empty() {
@@ -112,7 +112,7 @@ pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -
         } else {
             name
         };
-        runs.push(Run { name, records });
+        runs.push(NamedRun { name, records });
     }
     write_page(&html::page(&runs), output)
 }

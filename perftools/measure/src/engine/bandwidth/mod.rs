@@ -238,7 +238,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             return 0;
         }
         let saturated = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        let sent = self.counts.sent - self.counts.sent_early;
+        let sent = self.counts.sent - self.counts.sent_out_of_order;
         let done = if self.shape.credited {
             self.acked.min(sent)
         } else {
@@ -321,10 +321,10 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     fn return_credit<W: DataPath>(&mut self, data_path: &mut W) -> Result<()> {
         let batch = u64::from(self.shape.batch);
-        while self.shape.credited && self.counts.reached - self.returned >= batch {
+        while self.shape.credited && self.counts.next_expected - self.returned >= batch {
             let next = self
                 .delivery
-                .next_credit(self.returned, self.counts.reached, batch);
+                .next_credit(self.returned, self.counts.next_expected, batch);
             if !data_path.send_credit(next)? {
                 break;
             }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 
-use super::Run;
+use super::SocketRun;
 use crate::engine::Peer;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::pacing::Pacer;
@@ -17,7 +17,7 @@ const DRAIN_TIME: Duration = Duration::from_millis(60);
 /// Longest pause between two checks of the peer.
 const MAX_PAUSE: Duration = Duration::from_millis(20);
 
-impl<P: Peer> Run<'_, P> {
+impl<P: Peer> SocketRun<'_, P> {
     pub(super) fn source(&mut self) -> Result<()> {
         let burst = self.params.burst;
         let mut pacer = self

@@ -66,7 +66,7 @@ impl SocketLoop {
 const TIME_LEN: usize = 8;
 
 /// State of a running loop.
-struct Run<'a, P> {
+struct SocketRun<'a, P> {
     socket: &'a mut MessageSocket,
     params: &'a LoopParams,
     peer: &'a P,
@@ -121,7 +121,7 @@ pub(crate) fn run<P: Peer>(
     let is_numbered = socket.kind().is_datagram()
         && params.size >= NUMBER_LEN
         && params.end_mode == EndMode::Announced;
-    let mut run = Run {
+    let mut run = SocketRun {
         socket,
         params,
         peer,
@@ -184,7 +184,7 @@ pub(crate) fn run<P: Peer>(
     })
 }
 
-impl<P: Peer> Run<'_, P> {
+impl<P: Peer> SocketRun<'_, P> {
     fn total(&self) -> u64 {
         match self.params.limit {
             Limit::Messages(n) => n,

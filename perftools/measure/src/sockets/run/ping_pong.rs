@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 
-use super::Run;
+use super::SocketRun;
 use crate::engine::Peer;
 use crate::engine::clock::Clock;
 use crate::sockets::message_socket::Received;
@@ -16,7 +16,7 @@ use crate::stats::latency::LatencyRecorder;
 const LOST_AFTER: Duration = Duration::from_millis(500);
 const LOST_AFTER_OF_COUNTED: Duration = Duration::from_secs(2);
 
-impl<P: Peer> Run<'_, P> {
+impl<P: Peer> SocketRun<'_, P> {
     pub(super) fn ping(&mut self, start: Instant, latencies: &mut LatencyRecorder) -> Result<()> {
         let deadline = self.time_limit.deadline();
         let mut clock = Clock::new();

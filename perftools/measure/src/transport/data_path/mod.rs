@@ -266,16 +266,16 @@ impl DataPath for VerbsDataPath {
         Ok(())
     }
 
-    fn send_credit(&mut self, reached: u64) -> Result<bool> {
+    fn send_credit(&mut self, next_expected: u64) -> Result<bool> {
         let shape = self.traffic.memory.shape;
-        let number = reached / u64::from(shape.batch) - 1;
+        let number = next_expected / u64::from(shape.batch) - 1;
         let index = usize::try_from(number % self.traffic.qps.len() as u64).unwrap_or(0);
         let state = &mut self.traffic.qps[index];
         if !state.has_slot_for_credit(shape.queue_depth()) {
             return Ok(false);
         }
         let tag = state.sends.posted;
-        state.qp.post_credit(reached, tag)?;
+        state.qp.post_credit(next_expected, tag)?;
         Ok(true)
     }
 
