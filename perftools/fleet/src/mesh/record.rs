@@ -154,8 +154,10 @@ impl MeshRecord {
     pub fn parse(text: &str) -> Result<Self> {
         let text = &printable_json(text);
         let invalid = |e: serde_json::Error| {
-            Error::protocol(format!("parse the record: not a record of rperf mesh: {e}"))
-                .with_help("create a record with `rperf mesh --record FILE …`")
+            Error::protocol(format!(
+                "cannot parse the record: not a record of rperf mesh: {e}"
+            ))
+            .with_help("create a record with `rperf mesh --record FILE …`")
         };
         let mut record = match serde_json::from_str::<Self>(text) {
             Ok(record) => record,
@@ -168,7 +170,7 @@ impl MeshRecord {
         };
         if record.schema != SCHEMA {
             return Err(Error::protocol(format!(
-                "parse the record: schema {}, expected schema {SCHEMA}",
+                "cannot parse the record: schema {}, expected schema {SCHEMA}",
                 record.schema
             )));
         }
@@ -177,7 +179,7 @@ impl MeshRecord {
         match record.cells.renumber(&endpoints, &tests) {
             None => Ok(record),
             Some(name) => Err(Error::protocol(format!(
-                "parse the record: a cell names `{name}`, which is neither an endpoint nor a test"
+                "cannot parse the record: a cell names `{name}`, which is neither an endpoint nor a test"
             ))),
         }
     }

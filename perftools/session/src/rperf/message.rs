@@ -186,10 +186,10 @@ mod tests {
         let unknown = new.replace("heartbeat", "srd_bw");
         let text = serde_json::from_str::<Message>(&unknown).unwrap_err();
         let message = Message::Error {
-            text: format!("receive from the peer: invalid message: {text}"),
+            text: format!("cannot receive from the peer: invalid message: {text}"),
         };
         let error = message.or_error("the server").unwrap_err();
-        let expected = "the server: receive from the peer: invalid message: unknown variant `srd_bw`; help: the rperf there is older";
+        let expected = "the server: cannot receive from the peer: invalid message: unknown variant `srd_bw`; help: the rperf there is older";
         assert!(error.to_string().starts_with(expected), "{error}");
     }
 }

@@ -163,21 +163,21 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     reject_options(&options)?;
     scope::check_tests(&tests)?;
     if tests.is_empty() {
-        return Err(Error::usage("rperf mesh: no test to run")
+        return Err(Error::usage("no test to run")
             .with_help("name tests, as in `rperf mesh node1,node2,node3 rc_bw rc_lat`"));
     }
     let mut runs: Vec<TestRun> = Vec::new();
     for (test, options) in tests {
         if !test.moves_data() {
             return Err(Error::usage(format!(
-                "rperf mesh: {} is not a measurement",
+                "{} is not a measurement",
                 test.name()
             )));
         }
         let options = parse_options(&options)?;
         if options.names_several_devices() {
             return Err(
-                Error::usage("rperf mesh does not support a list of devices in --id (-i)")
+                Error::usage("a mesh does not support a list of devices in --id (-i)")
                     .with_help("name the devices with --devices"),
             );
         }
@@ -194,14 +194,14 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     ];
     match sources.iter().filter(|s| **s).count() {
         0 if mesh.start != Some(StartMethod::Slurm) => {
-            return Err(Error::usage("rperf mesh: no hosts").with_help(
+            return Err(Error::usage("no hosts").with_help(
                 "name the hosts, as in `rperf mesh node1,node2 rc_bw`, or use --hosts-file or --selector",
             ));
         }
         0 | 1 => {}
         _ => {
             return Err(Error::usage(
-                "rperf mesh: the hosts are given more than once; expected one of HOST,…, --hosts-file and --selector",
+                "the hosts are given more than once; expected one of HOST,…, --hosts-file and --selector",
             ));
         }
     }
@@ -233,9 +233,7 @@ fn reject_options(options: &[String]) -> Result<()> {
     scope::check_client(options)?;
     let mut names = options.iter().map(|word| scope::name(word));
     match names.find(|name| UNSUPPORTED.contains(name) || OF_RUNS.contains(name)) {
-        Some(option) => Err(Error::usage(format!(
-            "rperf mesh does not support --{option}"
-        ))),
+        Some(option) => Err(Error::usage(format!("a mesh does not support --{option}"))),
         None => Ok(()),
     }
 }

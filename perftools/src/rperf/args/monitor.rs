@@ -94,7 +94,7 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     let words = std::iter::once("rperf monitor").chain(args.iter().map(String::as_str));
     let options = MonitorArgs::try_parse_from(words).map_err(|e| crate::usage::error(&e))?;
     if options.hosts.is_empty() && options.hosts_file.is_none() {
-        return Err(Error::usage("rperf monitor: no hosts")
+        return Err(Error::usage("no hosts")
             .with_help("name the hosts, as in `rperf monitor node1,node2`, or use --hosts-file"));
     }
     for (option, time) in [
@@ -104,7 +104,7 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     ] {
         if time < Duration::from_millis(1) || time > Duration::from_secs(3600) {
             return Err(Error::usage(format!(
-                "rperf monitor: {option} must be between 1 ms and 1 hour"
+                "{option} must be between 1 ms and 1 hour"
             )));
         }
     }

@@ -252,14 +252,12 @@ fn targets(options: &MonitorArgs) -> Result<Vec<MonitoredHost>> {
         };
         if Test::is_name(&name) {
             return Err(Error::usage(format!(
-                "rperf monitor runs no tests, but the command line names {name}"
+                "a monitor runs no tests, but the command line names {name}"
             ))
             .with_help(format!("run `rperf HOST {name}`")));
         }
         if !seen.insert(name.clone()) {
-            return Err(Error::usage(format!(
-                "rperf monitor: {name} is named twice"
-            )));
+            return Err(Error::usage(format!("{name} is named twice")));
         }
         targets.push(MonitoredHost {
             name: name.into(),
@@ -268,7 +266,7 @@ fn targets(options: &MonitorArgs) -> Result<Vec<MonitoredHost>> {
         });
     }
     if targets.is_empty() {
-        return Err(Error::usage("rperf monitor: the list of hosts is empty")
+        return Err(Error::usage("the list of hosts is empty")
             .with_help("name at least one host, as in `rperf monitor node1`"));
     }
     Ok(targets)
@@ -291,7 +289,7 @@ fn open_probers(options: &MonitorArgs) -> Result<Vec<RunningProber>> {
         );
         if !available.iter().any(|port| port.starts_with(&name)) {
             return Err(Error::usage(format!(
-                "rperf monitor: no active port of {id}; available: {}",
+                "no active port of {id}; available: {}",
                 available.join(", ")
             )));
         }
