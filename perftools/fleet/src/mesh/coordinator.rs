@@ -1,6 +1,6 @@
 //! Runs the tests of a mesh in the order of its schedule, and finds the outliers.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use base::error::Result;
 
@@ -210,14 +210,18 @@ fn repeat(
     retests
 }
 
-/// Returns the median of the figures and the first error of a suspect's cells.
+/// Returns the median of the figures and the most frequent error of a suspect's cells.
 fn figures(matrix: &Matrix<'_>, suspect: &Suspect) -> (Option<f64>, Option<String>) {
     let cells = || suspect.cells.iter().filter_map(|pair| matrix.cell(*pair));
     let mut values: Vec<f64> = cells().filter_map(matrix::value).collect();
     values.sort_by(f64::total_cmp);
-    let error = cells().find_map(|cell| match &cell.figure {
-        Figure::Failed(error) => Some(error.to_string()),
+    let errors = cells().filter_map(|cell| match &cell.figure {
+        Figure::Failed(error) => Some(&**error),
         _ => None,
     });
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    errors.for_each(|error| *counts.entry(error).or_default() += 1);
+    let error = counts.into_iter().max_by_key(|(_, count)| *count);
+    let error = error.map(|(error, _)| error.to_owned());
     (values.get(values.len() / 2).copied(), error)
 }

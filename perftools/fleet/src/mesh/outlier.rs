@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Figure};
 use super::endpoint::Endpoint;
-use super::matrix::Matrix;
+use super::matrix::{Matrix, value};
 use super::schedule::Pair;
 
 /// Share of slow cells above which an endpoint is suspected instead of its links. With half of the
@@ -103,6 +103,8 @@ pub enum Direction {
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Location {
+    /// All hosts: no test completed.
+    All,
     /// All ports of a host.
     Host {
         /// The host.
@@ -240,6 +242,9 @@ pub(crate) fn suspects(
         Some(limit) => limit.state(&cell.figure),
         None => CellState::Failed,
     };
+    if let Some(all) = all_failed(matrix) {
+        return vec![all];
+    }
     let mut tallies = vec![[Tally::default(); 2]; n as usize];
     let mut bad: Vec<(Pair, CellState)> = Vec::new();
     for cell in matrix.cells() {
@@ -285,6 +290,21 @@ pub(crate) fn suspects(
         cells: vec![pair],
     }));
     suspects
+}
+
+/// Returns all endpoints as one suspect, if no test completed. The cells then do not show which
+/// hosts have the fault.
+fn all_failed(matrix: &Matrix<'_>) -> Option<Suspect> {
+    let cells: Vec<Pair> = matrix.cells().map(|cell| cell.pair).collect();
+    let has_value = matrix.cells().any(|cell| value(cell).is_some());
+    let pair = cells.first().copied().filter(|_| !has_value)?;
+    Some(Suspect {
+        endpoints: (0..matrix.endpoints()).collect(),
+        pair,
+        state: CellState::Failed,
+        direction: Direction::Both,
+        cells,
+    })
 }
 
 /// Returns the endpoint with the largest share of slow cells, if it is a suspect.

@@ -152,6 +152,40 @@ fn dead_host_costs_only_its_own_cells() {
     );
 }
 
+/// A fault of all hosts, of all but one, of half of them, of one host, of one direction, and of
+/// one adapter of eight.
+#[test]
+fn a_fault_is_reported_once_for_each_place_it_has() {
+    let dead = |ids: &[u32]| ids.iter().map(|id| (*id, [0.0, 0.0])).collect();
+    let texts = |devices, endpoints| {
+        let network = Simulation {
+            endpoints,
+            ..Simulation::default()
+        };
+        let outliers = measure(
+            &mut record(Pattern::Pairs, 8, devices, &[Test::RcBw]),
+            &network,
+        );
+        let subject = |outlier: &Outlier| {
+            let part = outlier.text.split(": ").next();
+            part.unwrap_or_default().to_owned()
+        };
+        outliers.iter().map(subject).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(1, dead(&[0, 1, 2, 3, 4, 5, 6, 7])), ["all hosts"]);
+    // Each pair has a host with the fault, so the cells do not show the one without.
+    assert_eq!(texts(1, dead(&[0, 1, 2, 4, 5, 6, 7])), ["all hosts"]);
+    let mut half = texts(1, dead(&[0, 1, 2, 3]));
+    half.sort();
+    let hosts: Vec<&str> = half.iter().filter_map(|text| text.get(..7)).collect();
+    assert_eq!(hosts, ["host h0", "host h1", "host h2", "host h3"]);
+    assert_eq!(texts(1, dead(&[5])), ["host h5, 14 pairs"]);
+    let one_direction = [(5, [0.4, 1.0])].into();
+    assert_eq!(texts(1, one_direction), ["host h5, as the client, 7 pairs"]);
+    let adapter = texts(8, dead(&[19]));
+    assert_eq!(adapter, ["port h2/mlx5_3 of host h2, 112 pairs"]);
+}
+
 #[test]
 fn repeated_measurements_find_load_and_ends() {
     let pair = Pair::new(0, 1);

@@ -116,6 +116,7 @@ pub(crate) fn describe(
     let (from, to) = (name(suspect.pair.from), name(suspect.pair.to));
     let location = match suspect.endpoints.as_slice() {
         [] => Location::Link { from, to },
+        all if all.len() == endpoints.len() => Location::All,
         [first, ..] => {
             let host = endpoint(*first).host.clone();
             let on_host = endpoints.iter().filter(|e| e.shares_host(endpoint(*first)));
@@ -174,6 +175,7 @@ fn subject(location: &Location, suspect: &Suspect) -> String {
     };
     let cells = suspect.cells.len();
     match location {
+        Location::All => "all hosts".to_owned(),
         Location::Host { host, ports } => {
             let ports = match ports.as_slice() {
                 [one] if one == host => String::new(),
@@ -229,6 +231,10 @@ fn help(location: &Location, state: CellState, confirmation: Confirmation) -> St
         }
         (_, _, Confirmation::OnlyUnderLoad) => {
             "repeat the run; if it stays, look for other load on the host and for congestion at its switch".to_owned()
+        }
+        (Location::All, ..) => {
+            "check that the hosts run `rperf` with --mesh, then run `ribinfo check` on one of them"
+                .to_owned()
         }
         (Location::Host { host, .. }, CellState::Failed, _) => {
             format!("check that host {host} is up and runs `rperf`, then run `ribinfo check` there")

@@ -133,9 +133,11 @@ fn conclude(record: &MeshRecord) -> Result<()> {
 /// Describes the number of slow hosts, ports and links; `None` if there are none.
 fn number_of_slow<'a>(slow: impl Iterator<Item = &'a Location>) -> Option<String> {
     let mut counts = [("host", 0), ("port", 0), ("link", 0)];
+    // All hosts are suspects only if each test failed.
+    let slow = slow.filter(|location| !matches!(location, Location::All));
     for location in slow {
         counts[match location {
-            Location::Host { .. } => 0,
+            Location::All | Location::Host { .. } => 0,
             Location::Port { .. } => 1,
             Location::Link { .. } => 2,
         }]
