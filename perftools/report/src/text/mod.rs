@@ -78,11 +78,12 @@ impl Format {
                     } else {
                         "warning"
                     };
-                    if terse {
-                        block.line(name, warning.condition());
+                    let text = if terse {
+                        warning.condition()
                     } else {
-                        block.text(name, warning.text.clone());
-                    }
+                        &warning.text
+                    };
+                    block.text(name, text.to_owned());
                 }
                 block.print(&mut out);
             }
