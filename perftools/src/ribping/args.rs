@@ -176,6 +176,23 @@ impl PingArgs {
     }
 }
 
+/// Options of ping and rping, as clap names them in an error, and the equivalent.
+const OTHER_TOOLS: &[(&str, &str)] = &[
+    ("-a", "rping's -a HOST is `ribping HOST`"),
+    (
+        "--sm_port <LID>",
+        "rping's -s is `ribping -S`, ping's -s BYTES is --size BYTES, and ibping's -s has a LID",
+    ),
+    ("-W", "ping's -W SECONDS is -t MILLISECONDS"),
+];
+
+/// Returns the equivalent of an option of ping or rping that is not known here or has another
+/// value.
+pub(super) fn other_tool(option: &str) -> Option<&'static str> {
+    let found = OTHER_TOOLS.iter().find(|row| row.0 == option);
+    found.map(|row| row.1)
+}
+
 /// Parses a decimal number or, after `0x`, a hexadecimal one, like ibping.
 fn number<T: TryFrom<u64>>(text: &str) -> std::result::Result<T, String> {
     let value = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

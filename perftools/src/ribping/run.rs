@@ -9,7 +9,7 @@ use base::log::{self, log};
 use base::memory::share_heap_if_limited;
 use clap::Parser;
 
-use super::args::PingArgs;
+use super::args::{PingArgs, other_tool};
 use super::report::{PingInfo, PingReport};
 use super::session::PingConfig;
 use super::stop::StopFlag;
@@ -23,7 +23,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     share_heap_if_limited();
     let args = match PingArgs::try_parse_from(args) {
         Ok(args) => args,
-        Err(error) => return usage::exit("ribping", &error, |_| None),
+        Err(error) => return usage::exit("ribping", &error, other_tool),
     };
     let result = match args.target {
         Some(_) => ping(&args),

@@ -274,9 +274,24 @@ pub(crate) fn short(long: &str) -> Option<&'static str> {
         .map(|(name, _)| *name)
 }
 
-/// Returns the long option that is most similar to a misspelled one, if any is similar enough.
+/// Names that other programs have for an option, and the option.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("device", "--id"),
+    ("host-file", HOSTS_FILE),
+    ("hostfile", HOSTS_FILE),
+    ("hosts-file", HOSTS_FILE),
+    ("iterations", "--messages"),
+    ("message-size", "--msg-size"),
+];
+const HOSTS_FILE: &str = "--hosts-file of `rperf mesh` or `rperf monitor`";
+
+/// Returns the long option that another program has under this name, or that is most similar to a
+/// misspelled one, if any is similar enough.
 pub(crate) fn suggest(name: &str) -> Option<String> {
     let name = name.strip_prefix("--")?.replace('_', "-");
+    if let Some(option) = find(SYNONYMS, &name) {
+        return Some(option.to_owned());
+    }
     let known = similar(&name, Options::all().filter_map(clap::Arg::get_long))?;
     Some(format!("--{known}"))
 }
