@@ -161,7 +161,13 @@ fn unusable_payload_files_are_rejected() {
 fn help_and_version_are_printed() {
     assert!(run("--version").success());
     let help = run("--help").stdout;
-    for word in ["--msg-size", "rc_bi_bw", "run a server", "-cm1"] {
+    for word in [
+        "--msg-size",
+        "-m,",
+        "run a server",
+        "rperf mesh",
+        "--help tuning",
+    ] {
         assert!(help.contains(word), "{word}: {help}");
     }
     for (topic, word) in [
@@ -174,6 +180,8 @@ fn help_and_version_are_printed() {
         ("compare", "--threshold <PERCENT>"),
         ("opts", "--msg-size SIZE (-m)"),
         ("categories", "examples"),
+        ("tuning", "--recv-list <N>"),
+        ("options", "rc_bi_bw"),
         ("sctp_lat", "messages of 1 byte"),
         ("rc_bw", "messages of 64 KiB"),
     ] {
@@ -183,6 +191,21 @@ fn help_and_version_are_printed() {
     let help = run("report --help").stdout;
     assert!(help.starts_with("Writes an HTML page"), "{help}");
     assert!(fails("--help nonsense", 2).contains("no help topic named `nonsense`"));
+}
+
+#[test]
+fn options_of_ping_and_rping_have_a_hint() {
+    for (line, expected) in [
+        ("-s", "rping's -s is `ribping -S`"),
+        ("-s node", "ping's -s BYTES is --size BYTES"),
+        ("-c 1 -a node", "rping's -a HOST is `ribping HOST`"),
+        ("-W 1 node", "ping's -W SECONDS is -t MILLISECONDS"),
+    ] {
+        let mut ribping = std::process::Command::new(env!("CARGO_BIN_EXE_ribping"));
+        let output = process::output(ribping.args(line.split(' ')));
+        assert!(output.stderr.contains(expected), "{line}: {output}");
+        assert_eq!(output.code(), Some(2), "{line}");
+    }
 }
 
 #[test]

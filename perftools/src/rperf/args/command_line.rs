@@ -33,7 +33,7 @@ const SERVER: &str = "Server";
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
-    override_usage = "rperf                              run a server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this host\n       rperf --auto [OPTIONS] [HOST]      find the best settings and the bottleneck\n       rperf compare OLD NEW              compare two outputs of --json\n       rperf report FILE… --output PAGE   write an HTML page with plots"
+    override_usage = "rperf                              run a server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this host\n       rperf mesh [OPTIONS] HOST,… TEST…  measure all pairs of hosts\n       rperf monitor [OPTIONS] HOST,…     probe the paths to hosts until interrupted\n       rperf --auto [OPTIONS] [HOST]      find the best settings and the bottleneck\n       rperf compare OLD NEW              compare two outputs of --json\n       rperf report FILE… --output PAGE   write an HTML page with plots"
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
@@ -110,8 +110,8 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub wait_server: Option<Duration>,
 
-    /// Find the best settings (depth, post list, inline, waiting, queue pairs) and the bottleneck
-    /// with about 40 tests of 0.3 s each (or of --time)
+    /// Find the best settings and the bottleneck; varies depth, post list, inline size, waiting and
+    /// queue pairs in about 40 tests of 0.3 s each (or of --time)
     #[arg(long, help_heading = TEST)]
     pub auto: bool,
 
@@ -132,11 +132,12 @@ pub struct Options {
     #[arg(long, help_heading = OUTPUT)]
     pub bits: bool,
     /// Print numbers in base units without separators, for scripts
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, hide = true, help_heading = OUTPUT)]
     pub unify_units: bool,
-    /// Print conf (devices and ports), stat (statistics), time (CPU use) and used (parameters);
-    /// WHAT is a list of these and of more-conf, more-stat, more-time and more-used, which print
-    /// all of them; `more` prints everything; a server logs each test (-v, -vc, -vvs …)
+    /// Print conf, stat, time and used, or those in WHAT; conf is devices and ports, stat is
+    /// statistics, time is CPU use, and used is parameters; more-conf, more-stat, more-time and
+    /// more-used print all of them, and more prints everything; a server logs each test (-v, -vc,
+    /// -vvs …)
     #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "some", hide_possible_values = true, value_delimiter = ',', action = clap::ArgAction::Append, help_heading = OUTPUT)]
     pub verbose: Vec<Detail>,
 

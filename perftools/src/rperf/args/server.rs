@@ -30,20 +30,20 @@ pub struct ServerArgs {
     #[arg(long, value_name = "SIZE", help_heading = SERVER)]
     pub max_memory: Option<Size>,
     /// Maximum number of threads of all running tests together [default: 256]
-    #[arg(long, value_name = "N", help_heading = SERVER)]
+    #[arg(long, hide = true, value_name = "N", help_heading = SERVER)]
     pub max_threads: Option<u32>,
     /// Maximum number of queue pairs of all running tests together [default: 16384]
-    #[arg(long, value_name = "N", help_heading = SERVER)]
+    #[arg(long, hide = true, value_name = "N", help_heading = SERVER)]
     pub max_qps: Option<u32>,
     /// Maximum duration of a test, with its warm-up, or unlimited [default: 1 h]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = SERVER)]
     pub max_time: Option<Duration>,
     /// Maximum message size in bytes [default: 1G]
-    #[arg(long, value_name = "SIZE", help_heading = SERVER)]
+    #[arg(long, hide = true, value_name = "SIZE", help_heading = SERVER)]
     pub max_size: Option<Size>,
     /// Maximum time to wait for a client during a test, at least 1 s; a longer --timeout of a
     /// client is lowered to it [default: 1 min]
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = SERVER)]
+    #[arg(long, hide = true, value_name = "TIME", value_parser = parse_time, help_heading = SERVER)]
     pub max_timeout: Option<Duration>,
     /// Let clients from other hosts stop the server with `quit` [default: only from this host]
     #[arg(long, help_heading = SERVER)]
