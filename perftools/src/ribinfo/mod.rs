@@ -6,7 +6,8 @@
 //! the facts of another host. The program `ribinfo` calls [`main`].
 
 pub mod args;
-pub(crate) mod display;
+#[doc(hidden)]
+pub mod display;
 mod run;
 mod watch;
 

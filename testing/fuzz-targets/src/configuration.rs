@@ -15,10 +15,10 @@ use host::root::Root;
 use host::{partitions, pci, transceiver};
 use serde_json::{Value, json};
 
-use super::{assert_printable, lossy};
-use crate::ribinfo::display;
+use crate::{assert_printable, lossy};
+use perftools::ribinfo::display;
 
-/// The captured hosts in `tests/fixtures/hosts`.
+/// The captured hosts in `perftools/tests/fixtures/hosts`.
 const HOSTS: [&str; 4] = ["ipoib", "mlx4", "rxe", "siw"];
 /// First line of each file in an input of [`configuration`].
 const FILE: &str = "@@ ";
@@ -31,7 +31,7 @@ thread_local! {
 }
 
 fn directory_of(host: &str) -> PathBuf {
-    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hosts");
+    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../perftools/tests/fixtures/hosts");
     hosts.join(host)
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fleet::mesh::hosts::{self, Host};
 
-use super::{assert_printable, lossy};
+use crate::{assert_printable, lossy};
 
 /// A list of pods, the lines of a file, or one host.
 pub fn host_lists(data: &[u8]) {

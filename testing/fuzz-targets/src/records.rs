@@ -7,7 +7,7 @@ use report::html::{self, NamedRun};
 use report::json::Records;
 use report::text::Format;
 
-use super::{assert_printable, assert_same_json, lossy, two_texts};
+use crate::{assert_printable, assert_same_json, lossy, two_texts};
 
 /// Asserts that a page is complete and has no scripts: texts of a record are not markup.
 fn assert_page(page: &str) {

@@ -42,7 +42,7 @@ pub(crate) fn count(findings: &[Finding]) -> String {
 }
 
 /// Returns one line: the worst level, the number of findings, and the first problem.
-pub(crate) fn status(findings: &[Finding]) -> String {
+pub fn status(findings: &[Finding]) -> String {
     let first = findings
         .iter()
         .find(|finding| finding.level >= Level::Warning)
@@ -59,7 +59,7 @@ pub(crate) fn status(findings: &[Finding]) -> String {
 
 /// Returns a shell script with the remedies. Those that could take something away, or that are no
 /// complete commands, are comments.
-pub(crate) fn fix_script(findings: &[Finding]) -> String {
+pub fn fix_script(findings: &[Finding]) -> String {
     let mut text = "#!/bin/sh\n# Written by `ribinfo check --fix-script`. Read it before you run it.\nset -ex\n"
         .to_owned();
     let mut written: Vec<&str> = Vec::new();

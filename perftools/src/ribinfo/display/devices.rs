@@ -42,7 +42,7 @@ struct DeviceRow<'a> {
 ///
 /// # Errors
 /// Returns an error if the devices cannot be listed, or if the device or port does not exist.
-pub(crate) fn show(
+pub fn show(
     root: &Root,
     verbose: bool,
     device: Option<&str>,

@@ -29,7 +29,7 @@ struct LinkRow<'a> {
 ///
 /// # Errors
 /// Returns an error if there is no device, or if the JSON cannot be written.
-pub(crate) fn show(root: &Root, json: bool) -> Result<String> {
+pub fn show(root: &Root, json: bool) -> Result<String> {
     let devices = super::devices(root)?;
     let rows: Vec<LinkRow<'_>> = devices
         .iter()

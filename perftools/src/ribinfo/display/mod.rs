@@ -3,12 +3,12 @@
 
 #![allow(clippy::format_push_string, reason = "the output is built as a string")]
 
-pub(crate) mod check;
-pub(crate) mod devices;
-pub(crate) mod gids;
-pub(crate) mod links;
+pub mod check;
+pub mod devices;
+pub mod gids;
+pub mod links;
 pub(crate) mod sm;
-pub(crate) mod stat;
+pub mod stat;
 
 use base::error::{Error, Result};
 use host::device::{self, Device};
@@ -58,7 +58,7 @@ fn verbs(root: &Root) -> Result<Verbs> {
 }
 
 /// Writes each item on a line of its own.
-pub(crate) fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+pub fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items
         .into_iter()
         .fold(String::new(), |text, item| text + &item.to_string() + "\n")
