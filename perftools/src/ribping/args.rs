@@ -43,7 +43,7 @@ pub enum TransportArg {
 /// connection, like with rping. The server also answers ibping and rping.
 ///
 /// Errors do not end the client: it connects again, and prints the number and the reason of each
-/// lost ping. SIGQUIT (Ctrl-\\) and SIGUSR1 print statistics.
+/// lost ping. SIGQUIT (`Ctrl-\`) and SIGUSR1 print statistics.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ribping", version, after_help = AFTER_HELP, after_long_help = format!("{AFTER_HELP}\n\n{EXIT_STATUS}"))]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
