@@ -24,7 +24,7 @@ const T95: [f64; 30] = [
 
 /// Conclusion of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ChangeVerdict {
     /// Significantly worse, by more than the threshold.
     Worse,
     /// Significantly better, by more than the threshold.
@@ -52,7 +52,7 @@ pub struct ComparedFigure {
     /// only one run.
     pub interval: Option<f64>,
     /// Conclusion from the change, the interval and the threshold.
-    pub verdict: Verdict,
+    pub verdict: ChangeVerdict,
     /// Parameters that differ between the runs without making them incomparable.
     pub differences: Vec<String>,
     /// Causes that the counters of the ports showed in new runs only.
@@ -170,10 +170,10 @@ pub fn render(comparison: &Comparison) -> String {
             |i| format!("± {:.1} %", i * 100.0),
         );
         let verdict = match r.verdict {
-            Verdict::Worse => "WORSE",
-            Verdict::Better => "better",
-            Verdict::Same => "same",
-            Verdict::Unclear => "unclear: increase --repeat",
+            ChangeVerdict::Worse => "WORSE",
+            ChangeVerdict::Better => "better",
+            ChangeVerdict::Same => "same",
+            ChangeVerdict::Unclear => "unclear: increase --repeat",
         };
         let runs = match r.runs {
             (1, 1) => String::new(),
@@ -354,10 +354,10 @@ fn row(
     };
     let is_significant = interval.is_none_or(|half| change.abs() > half);
     let verdict = match (gain.abs() > threshold, is_significant) {
-        (false, _) => Verdict::Same,
-        (true, false) => Verdict::Unclear,
-        (true, true) if gain < 0.0 => Verdict::Worse,
-        (true, true) => Verdict::Better,
+        (false, _) => ChangeVerdict::Same,
+        (true, false) => ChangeVerdict::Unclear,
+        (true, true) if gain < 0.0 => ChangeVerdict::Worse,
+        (true, true) => ChangeVerdict::Better,
     };
     ComparedFigure {
         test: test.to_owned(),
@@ -393,7 +393,7 @@ mod tests {
     use crate::samples::{bidirectional, latency, one_way};
     use crate::warning::WarningKind;
 
-    fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> Verdict {
+    fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> ChangeVerdict {
         row("x", metric, before, after, 0.05).verdict
     }
 
@@ -403,10 +403,22 @@ mod tests {
             [90.0, 91.0, 89.5, 90.2, 90.1],
             [100.0, 101.0, 99.5, 100.2, 100.1],
         );
-        assert_eq!(verdict(Metric::Bandwidth, &high, &low), Verdict::Worse);
-        assert_eq!(verdict(Metric::Bandwidth, &low, &high), Verdict::Better);
-        assert_eq!(verdict(Metric::LatencyP50, &low, &high), Verdict::Worse);
-        assert_eq!(verdict(Metric::LatencyP50, &high, &low), Verdict::Better);
+        assert_eq!(
+            verdict(Metric::Bandwidth, &high, &low),
+            ChangeVerdict::Worse
+        );
+        assert_eq!(
+            verdict(Metric::Bandwidth, &low, &high),
+            ChangeVerdict::Better
+        );
+        assert_eq!(
+            verdict(Metric::LatencyP50, &low, &high),
+            ChangeVerdict::Worse
+        );
+        assert_eq!(
+            verdict(Metric::LatencyP50, &high, &low),
+            ChangeVerdict::Better
+        );
     }
 
     #[test]
@@ -420,9 +432,9 @@ mod tests {
         let rows = compare(&old, &new, 0.05).rows;
         let rows: Vec<_> = rows.iter().map(|row| (row.metric, row.verdict)).collect();
         let expected = [
-            (Metric::Bandwidth, Verdict::Same),
-            (Metric::ToServer, Verdict::Worse),
-            (Metric::ToClient, Verdict::Better),
+            (Metric::Bandwidth, ChangeVerdict::Same),
+            (Metric::ToServer, ChangeVerdict::Worse),
+            (Metric::ToClient, ChangeVerdict::Better),
         ];
         assert_eq!(rows, expected);
     }
@@ -435,18 +447,18 @@ mod tests {
                 &[100.0, 60.0, 140.0],
                 &[90.0, 50.0, 120.0]
             ),
-            Verdict::Unclear
+            ChangeVerdict::Unclear
         );
         assert_eq!(
             verdict(Metric::Bandwidth, &[100.0, 101.0], &[99.0, 98.0]),
-            Verdict::Same
+            ChangeVerdict::Same
         );
     }
 
     #[test]
     fn single_runs_have_no_interval() {
         let row = row("x", Metric::Bandwidth, &[100e6], &[80e6], 0.05);
-        assert_eq!((row.verdict, row.interval), (Verdict::Worse, None));
+        assert_eq!((row.verdict, row.interval), (ChangeVerdict::Worse, None));
         let comparison = Comparison {
             rows: vec![row],
             incomparable: Vec::new(),
@@ -462,9 +474,12 @@ mod tests {
         let compare = |new: &[f64]| row("x", Metric::Bandwidth, &[100.0], new, 0.05);
         // t = 4.303 for two degrees of freedom, s = 1, and 1 + 1/3 for the two means.
         let near = compare(&[93.0, 94.0, 95.0]);
-        assert_eq!((near.verdict, near.runs), (Verdict::Worse, (1, 3)));
+        assert_eq!((near.verdict, near.runs), (ChangeVerdict::Worse, (1, 3)));
         assert!((near.interval.unwrap() - 0.0497).abs() < 0.0001, "{near:?}");
-        assert_eq!(compare(&[80.0, 94.0, 108.0]).verdict, Verdict::Unclear);
+        assert_eq!(
+            compare(&[80.0, 94.0, 108.0]).verdict,
+            ChangeVerdict::Unclear
+        );
     }
 
     fn changed(mut record: Record, change: impl FnOnce(&mut Measured)) -> Record {
@@ -569,7 +584,7 @@ mod tests {
         );
         assert!(
             rows.iter()
-                .all(|r| r.verdict == Verdict::Same && r.change == 0.0)
+                .all(|r| r.verdict == ChangeVerdict::Same && r.change == 0.0)
         );
     }
 }

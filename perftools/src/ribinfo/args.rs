@@ -172,8 +172,8 @@ pub struct Export {
 
 impl Export {
     /// Returns the options of the exporter.
-    pub(crate) fn options(&self) -> export::Options {
-        export::Options {
+    pub(crate) fn options(&self) -> export::ExportOptions {
+        export::ExportOptions {
             listen: self.listen,
             allow: self.allow.clone(),
             check_interval: self.check_interval,

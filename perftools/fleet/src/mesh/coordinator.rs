@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 
 use base::error::Result;
 
-use super::cell::{Cell, Figure};
+use super::cell::{Cell, CellFigure};
 use super::matrix::{self, Matrix};
-use super::outlier::{self, CellState, Limit, Outlier, Retest, Suspect};
+use super::outlier::{self, CellState, Outlier, Retest, SlowLimit, Suspect};
 use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
 use super::schedule::{Pair, Schedule, fairness};
 use super::verdict::{self, Evidence};
-use crate::mesh::schedule::Pattern;
+use crate::mesh::schedule::MeshPattern;
 
 /// A way to run tests between endpoints.
 pub trait Transport: Sync {
@@ -23,7 +23,7 @@ pub trait Transport: Sync {
         test: &MeshTest,
         pairs: &[Pair],
         common_start: bool,
-        on_cell: &mut dyn FnMut(Pair, Figure, Option<Box<super::cell::Detail>>),
+        on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<super::cell::CellDetail>>),
     ) -> Option<u64>;
 }
 
@@ -95,7 +95,7 @@ pub fn run(
             }
             if together {
                 let mut group = group(new, test, round, start_error);
-                group.shared = matches!(record.pattern, Pattern::Incast | Pattern::Outcast)
+                group.shared = matches!(record.pattern, MeshPattern::Incast | MeshPattern::Outcast)
                     .then(|| record.endpoints[round as usize].name.clone());
                 // A round that was incomplete in an earlier run is repeated.
                 record
@@ -114,7 +114,7 @@ fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) 
     let bandwidths: Vec<f64> = figures.collect();
     let is_bandwidth = cells
         .iter()
-        .any(|c| matches!(c.figure, Figure::Bandwidth(_)));
+        .any(|c| matches!(c.figure, CellFigure::Bandwidth(_)));
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Group {
         round,
@@ -133,7 +133,7 @@ fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) 
 
 /// Returns `true` if the test of a cell failed.
 pub fn has_failed(cell: &Cell) -> bool {
-    matches!(cell.figure, Figure::Failed(_))
+    matches!(cell.figure, CellFigure::Failed(_))
 }
 
 /// Finds the outliers of a completed run. Measures suspects again, one pair at a time.
@@ -145,7 +145,7 @@ pub fn find_outliers(
     let mut outliers = Vec::new();
     for (id, test) in (0..).zip(&record.tests) {
         let matrix = Matrix::new(&record.cells, id);
-        let limit = Limit::new(&matrix, &record.limits);
+        let limit = SlowLimit::new(&matrix, &record.limits);
         let suspects = outlier::suspects(&matrix, limit, &record.endpoints);
         let at_fault: HashSet<u32> = suspects.iter().flat_map(|s| s.endpoints.clone()).collect();
         let healthy: Vec<u32> = (0..matrix.endpoints())
@@ -186,7 +186,7 @@ fn repeat(
     transport: &dyn Transport,
     test: &MeshTest,
     pairs: &[Pair],
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
 ) -> Vec<Retest> {
     let name = |id: u32| record.endpoints[id as usize].name.clone();
     let mut retests = Vec::new();
@@ -216,7 +216,7 @@ fn figures(matrix: &Matrix<'_>, suspect: &Suspect) -> (Option<f64>, Option<Strin
     let mut values: Vec<f64> = cells().filter_map(matrix::value).collect();
     values.sort_by(f64::total_cmp);
     let errors = cells().filter_map(|cell| match &cell.figure {
-        Figure::Failed(error) => Some(&**error),
+        CellFigure::Failed(error) => Some(&**error),
         _ => None,
     });
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

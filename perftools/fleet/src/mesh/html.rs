@@ -10,9 +10,9 @@ use base::units::Style;
 use maud::Escaper;
 use report::html::shell;
 
-use super::cell::{Cell, Figure};
+use super::cell::{Cell, CellFigure};
 use super::matrix::{Matrix, value};
-use super::outlier::{CellState, Limit};
+use super::outlier::{CellState, SlowLimit};
 use super::record::MeshRecord;
 use super::schedule::Pair;
 use super::text::is_suspicious;
@@ -108,7 +108,7 @@ struct Map<'a> {
     matrix: Matrix<'a>,
     test: u16,
     range: (f64, f64),
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
 }
 
 impl<'a> Map<'a> {
@@ -118,7 +118,7 @@ impl<'a> Map<'a> {
             record,
             test,
             range: matrix.range().unwrap_or_default(),
-            limit: Limit::new(&matrix, &record.limits),
+            limit: SlowLimit::new(&matrix, &record.limits),
             matrix,
         }
     }
@@ -226,10 +226,10 @@ impl<'a> Map<'a> {
             self.name(to)
         );
         match &cell.figure {
-            Figure::Failed(error) => {
+            CellFigure::Failed(error) => {
                 let _ = write!(out, "<dd>failed: {}", Escaped(error));
             }
-            Figure::Bandwidth(value) | Figure::Latency(value) => {
+            CellFigure::Bandwidth(value) | CellFigure::Latency(value) => {
                 let figure = figure(self.matrix.is_bandwidth(), *value);
                 let _ = write!(
                     out,
@@ -405,7 +405,7 @@ mod tests {
     use crate::mesh::cell::CellPortCounters;
     use crate::mesh::coordinator::{NoProgress, find_outliers, run};
     use crate::mesh::outlier::SlowLimits;
-    use crate::mesh::schedule::Pattern;
+    use crate::mesh::schedule::MeshPattern;
     use crate::mesh::simulation::{Simulation, endpoints};
     use crate::mesh::tests::mesh_test;
     use measure::spec::test::Test;
@@ -414,7 +414,8 @@ mod tests {
         let tests = tests.iter().map(|t| mesh_test(*t)).collect();
         let mut endpoints = endpoints(hosts, 1);
         endpoints[0].name = "<h0>".to_owned();
-        let mut record = MeshRecord::new(Pattern::Pairs, SlowLimits::default(), endpoints, tests);
+        let mut record =
+            MeshRecord::new(MeshPattern::Pairs, SlowLimits::default(), endpoints, tests);
         let network = Simulation {
             endpoints: [(2, [0.25, 0.25]), (4, [0.0, 0.0])].into(),
             ..Simulation::default()

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Cell, Figure};
+use super::cell::{Cell, CellFigure};
 use super::endpoint::Endpoint;
 use super::matrix::{Matrix, value};
 use super::schedule::Pair;
@@ -37,14 +37,14 @@ impl Default for SlowLimits {
 
 /// Limit for the figures of one test.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Limit {
+pub enum SlowLimit {
     /// Minimum bandwidth in bytes per second.
     Bandwidth(f64),
     /// Maximum latency in nanoseconds.
     Latency(f64),
 }
 
-impl Limit {
+impl SlowLimit {
     /// Returns the limit that follows from the best cell; `None` if no test completed.
     pub(crate) fn new(matrix: &Matrix<'_>, limits: &SlowLimits) -> Option<Self> {
         let (low, high) = matrix.range()?;
@@ -56,11 +56,11 @@ impl Limit {
     }
 
     /// Returns the state of a cell.
-    pub(crate) fn state(self, figure: &Figure) -> CellState {
+    pub(crate) fn state(self, figure: &CellFigure) -> CellState {
         let is_slow = match (self, figure) {
-            (_, Figure::Failed(_)) => return CellState::Failed,
-            (Self::Bandwidth(limit), Figure::Bandwidth(value)) => *value < limit,
-            (Self::Latency(limit), Figure::Latency(value)) => *value > limit,
+            (_, CellFigure::Failed(_)) => return CellState::Failed,
+            (Self::Bandwidth(limit), CellFigure::Bandwidth(value)) => *value < limit,
+            (Self::Latency(limit), CellFigure::Latency(value)) => *value > limit,
             // A test has figures of one kind only.
             _ => false,
         };
@@ -89,7 +89,7 @@ pub enum CellState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub enum SlowDirection {
     /// The client and the server of its tests.
     Both,
     /// Only as the client of a test.
@@ -171,7 +171,7 @@ pub struct Outlier {
     /// State of most of its cells.
     pub state: CellState,
     /// Direction in which it is slow.
-    pub direction: Direction,
+    pub direction: SlowDirection,
     /// Number of slow or failed cells.
     pub cells: u32,
     /// Median of its slow figures, in bytes per second or nanoseconds.
@@ -204,7 +204,7 @@ pub struct Suspect {
     /// State of most of its cells.
     pub state: CellState,
     /// Direction in which it is slow.
-    pub direction: Direction,
+    pub direction: SlowDirection,
     /// Its slow cells.
     pub cells: Vec<Pair>,
 }
@@ -234,7 +234,7 @@ impl Tally {
 /// Finds the suspects of one test.
 pub(crate) fn suspects(
     matrix: &Matrix<'_>,
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
     endpoints: &[Endpoint],
 ) -> Vec<Suspect> {
     let n = matrix.endpoints();
@@ -286,7 +286,7 @@ pub(crate) fn suspects(
         endpoints: Vec::new(),
         pair,
         state,
-        direction: Direction::Both,
+        direction: SlowDirection::Both,
         cells: vec![pair],
     }));
     suspects
@@ -302,13 +302,13 @@ fn all_failed(matrix: &Matrix<'_>) -> Option<Suspect> {
         endpoints: (0..matrix.endpoints()).collect(),
         pair,
         state: CellState::Failed,
-        direction: Direction::Both,
+        direction: SlowDirection::Both,
         cells,
     })
 }
 
 /// Returns the endpoint with the largest share of slow cells, if it is a suspect.
-fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, Direction)> {
+fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, SlowDirection)> {
     let rank = |[from, to]: &[Tally; 2]| {
         let share = from.share().max(to.share());
         (share, f64::from(from.bad + to.bad))
@@ -318,9 +318,9 @@ fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, Direction)> {
         a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
     })?;
     match worst.map(Tally::is_suspect) {
-        [true, true] => Some((index, Direction::Both)),
-        [true, false] => Some((index, Direction::From)),
-        [false, true] => Some((index, Direction::To)),
+        [true, true] => Some((index, SlowDirection::Both)),
+        [true, false] => Some((index, SlowDirection::From)),
+        [false, true] => Some((index, SlowDirection::To)),
         [false, false] => None,
     }
 }
@@ -329,7 +329,7 @@ fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, Direction)> {
 #[derive(Clone, Debug)]
 struct SlowEndpoint {
     id: u32,
-    direction: Direction,
+    direction: SlowDirection,
     cells: Vec<(Pair, CellState)>,
 }
 
@@ -361,7 +361,7 @@ fn by_host(found: &[SlowEndpoint], endpoints: &[Endpoint]) -> Vec<Suspect> {
             direction: if agrees {
                 slow.direction
             } else {
-                Direction::Both
+                SlowDirection::Both
             },
             cells: cells.iter().map(|c| c.0).collect(),
         });

@@ -18,7 +18,7 @@ use super::cell::{Cell, Cells};
 use super::endpoint::Endpoint;
 use super::outlier::{Outlier, SlowLimits};
 use super::schedule::Pair;
-use crate::mesh::schedule::Pattern;
+use crate::mesh::schedule::MeshPattern;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning.
 pub(crate) const SCHEMA: u32 = 1;
@@ -75,7 +75,7 @@ pub struct MeshRecord {
     /// Name and version of the program.
     pub program: String,
     /// Order of the measurements.
-    pub pattern: Pattern,
+    pub pattern: MeshPattern,
     /// Rules for outliers.
     pub limits: SlowLimits,
     /// The endpoints.
@@ -99,7 +99,7 @@ pub struct MeshRecord {
 impl MeshRecord {
     /// Creates a record without results.
     pub fn new(
-        pattern: Pattern,
+        pattern: MeshPattern,
         limits: SlowLimits,
         endpoints: Vec<Endpoint>,
         tests: Vec<MeshTest>,

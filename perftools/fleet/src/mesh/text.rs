@@ -6,7 +6,7 @@ use base::units::Style;
 
 use super::cell::Cell;
 use super::matrix::{Matrix, value};
-use super::outlier::{CellState, Limit};
+use super::outlier::{CellState, SlowLimit};
 use super::record::{Group, MeshRecord};
 use super::schedule::Pair;
 
@@ -24,7 +24,7 @@ const LATENCIES: [(f64, &str); 3] = [(1.0, "ns"), (1e3, "us"), (1e6, "ms")];
 /// slow or failed only when they were measured again have a `?`.
 pub fn matrix(record: &MeshRecord, test: u16) -> String {
     let matrix = Matrix::new(&record.cells, test);
-    let limit = Limit::new(&matrix, &record.limits);
+    let limit = SlowLimit::new(&matrix, &record.limits);
     let range = matrix.range();
     let high = range.map_or(0.0, |(_, high)| high);
     let units = if matrix.is_bandwidth() {
@@ -106,7 +106,7 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
 }
 
 /// Returns `true` if a cell was good, but not when it was measured again.
-pub(super) fn is_suspicious(record: &MeshRecord, cell: &Cell, limit: Option<Limit>) -> bool {
+pub(super) fn is_suspicious(record: &MeshRecord, cell: &Cell, limit: Option<SlowLimit>) -> bool {
     let name = |id: u32| &record.endpoints[id as usize].name;
     let pair = [name(cell.pair.from), name(cell.pair.to)];
     let label = &record.tests[usize::from(cell.test)].label;
@@ -120,7 +120,7 @@ pub(super) fn is_suspicious(record: &MeshRecord, cell: &Cell, limit: Option<Limi
 fn rows(
     record: &MeshRecord,
     matrix: &Matrix<'_>,
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
     digits: &dyn Fn(f64) -> String,
 ) -> String {
     let n = matrix.endpoints();

@@ -9,7 +9,7 @@ use base::units::Style;
 
 use super::endpoint::Endpoint;
 use super::outlier::{
-    CellState, Confirmation, Direction, Limit, Location, Outlier, Retest, Suspect,
+    CellState, Confirmation, Location, Outlier, Retest, SlowDirection, SlowLimit, Suspect,
 };
 use super::record::MeshTest;
 use super::schedule::Pair;
@@ -51,9 +51,9 @@ pub(crate) fn repeated_pairs(
         for partner in partners(*end, &suspect.endpoints) {
             let pair = Pair::new(*end, partner);
             match suspect.direction {
-                Direction::From => pairs.push(pair),
-                Direction::To => pairs.push(pair.reversed()),
-                Direction::Both => pairs.extend([pair, pair.reversed()]),
+                SlowDirection::From => pairs.push(pair),
+                SlowDirection::To => pairs.push(pair.reversed()),
+                SlowDirection::Both => pairs.extend([pair, pair.reversed()]),
             }
         }
     }
@@ -95,7 +95,7 @@ pub struct Evidence {
     /// Median of the slow figures.
     pub typical: Option<f64>,
     /// Limit of the test.
-    pub limit: Option<Limit>,
+    pub limit: Option<SlowLimit>,
     /// First error.
     pub error: Option<String>,
     /// Repeated measurements.
@@ -160,7 +160,7 @@ pub(crate) fn describe(
         direction: suspect.direction,
         cells: u32::try_from(suspect.cells.len()).unwrap_or(u32::MAX),
         typical,
-        limit: limit.map(|(Limit::Bandwidth(value) | Limit::Latency(value))| value.round()),
+        limit: limit.map(|(SlowLimit::Bandwidth(value) | SlowLimit::Latency(value))| value.round()),
         error,
         confirmation,
         retests,
@@ -169,9 +169,9 @@ pub(crate) fn describe(
 
 fn subject(location: &Location, suspect: &Suspect) -> String {
     let direction = match suspect.direction {
-        Direction::Both => "",
-        Direction::From => ", as the client",
-        Direction::To => ", as the server",
+        SlowDirection::Both => "",
+        SlowDirection::From => ", as the client",
+        SlowDirection::To => ", as the server",
     };
     let cells = suspect.cells.len();
     match location {
@@ -193,7 +193,7 @@ fn subject(location: &Location, suspect: &Suspect) -> String {
 fn figures(
     state: CellState,
     typical: Option<f64>,
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
     error: Option<&str>,
 ) -> String {
     let style = Style::default();
@@ -201,12 +201,12 @@ fn figures(
         (CellState::Failed, ..) | (_, None, _) | (_, _, None) => {
             format!("failed: {}", error.unwrap_or("no test completed"))
         }
-        (_, Some(typical), Some(Limit::Bandwidth(limit))) => format!(
+        (_, Some(typical), Some(SlowLimit::Bandwidth(limit))) => format!(
             "{} is below {}",
             style.bandwidth(typical),
             style.bandwidth(limit)
         ),
-        (_, Some(typical), Some(Limit::Latency(limit))) => {
+        (_, Some(typical), Some(SlowLimit::Latency(limit))) => {
             format!("{} is above {}", style.time(typical), style.time(limit))
         }
     }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::prober::LocalPort;
-use super::tracker::{Change, Extremes, Path, PathState, Totals};
+use super::tracker::{Extremes, Path, PathChange, PathState, Totals};
 
 /// Version of the schema. It increases when a field changes its meaning or is removed.
 pub(crate) const SCHEMA: u32 = 1;
@@ -129,7 +129,7 @@ pub fn path_id(source: &LocalPort, path: u32) -> PathId {
 }
 
 /// Returns the line of a change.
-pub fn change(source: &LocalPort, change: &Change, lost_flow_labels: &[u32]) -> MonitorLine {
+pub fn change(source: &LocalPort, change: &PathChange, lost_flow_labels: &[u32]) -> MonitorLine {
     MonitorLine::new(MonitorContent::Change {
         path: path_id(source, change.path),
         from: change.from,
@@ -139,7 +139,7 @@ pub fn change(source: &LocalPort, change: &Change, lost_flow_labels: &[u32]) -> 
 }
 
 /// Returns the message of a change for the log.
-pub fn change_text(source: &LocalPort, change: &Change, lost_flow_labels: &[u32]) -> String {
+pub fn change_text(source: &LocalPort, change: &PathChange, lost_flow_labels: &[u32]) -> String {
     let PathId {
         source,
         target,

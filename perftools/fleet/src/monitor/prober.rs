@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::error::Result;
 use session::probe::ReflectorInfo;
 
-use super::tracker::{Change, MonitorSettings, Tracker};
+use super::tracker::{MonitorSettings, PathChange, Tracker};
 
 /// Longest time that a prober waits before it checks whether it must stop, or has new paths.
 const MAX_WAIT: Duration = Duration::from_millis(100);
@@ -184,7 +184,7 @@ impl SourceState {
 }
 
 /// A change, with the flow labels that have no answers.
-pub type OnChange<'a> = &'a dyn Fn(&LocalPort, &Change, &[u32]);
+pub type OnChange<'a> = &'a dyn Fn(&LocalPort, &PathChange, &[u32]);
 
 /// Probes the paths of a device until `is_stopped` returns `true`.
 ///

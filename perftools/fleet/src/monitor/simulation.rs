@@ -13,7 +13,7 @@ use session::probe::ReflectorInfo;
 use super::metrics::MonitorMetrics;
 use super::prober::{Arrival, AssignReflector, LocalPort, PathName, ProbeTransport, run};
 use super::registration::Hosts;
-use super::tracker::{Change, MonitorSettings, PathState};
+use super::tracker::{MonitorSettings, PathChange, PathState};
 use crate::exposition::{self, Format};
 
 const SECOND: u64 = 1_000_000_000;
@@ -169,8 +169,8 @@ fn ten_thousand_targets_need_bounded_memory() {
     let source = source(PATHS);
     let mut network = Network::new(delay_of_dying_hosts);
     let now = Arc::clone(&network.now);
-    let changes: Mutex<Vec<(u64, Change)>> = Mutex::default();
-    let on_change = |_: &LocalPort, change: &Change, _: &[u32]| {
+    let changes: Mutex<Vec<(u64, PathChange)>> = Mutex::default();
+    let on_change = |_: &LocalPort, change: &PathChange, _: &[u32]| {
         changes
             .lock()
             .unwrap()
@@ -266,7 +266,7 @@ fn two_days_of_probes_need_no_more_memory() {
     let mut network = Network::new(delay_of_bad_minutes);
     let now = Arc::clone(&network.now);
     let changes = AtomicU64::new(0);
-    let on_change = |_: &LocalPort, _: &Change, _: &[u32]| {
+    let on_change = |_: &LocalPort, _: &PathChange, _: &[u32]| {
         changes.fetch_add(1, Ordering::Relaxed);
     };
     let (_sender, receiver) = channel::<AssignReflector>();

@@ -239,7 +239,7 @@ pub struct Measurement {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopResult {
     /// Counts at the end of the warm-up, when the clock started.
-    base: Option<warm_up::Base>,
+    base: Option<warm_up::WarmUpBase>,
     /// Messages of this end that completed.
     pub(crate) sent: u64,
     /// Messages of the peer that arrived.

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use measure::stats::SideStats;
 
 use super::{NamedRun, units};
-use crate::compare::{self, Verdict};
+use crate::compare::{self, ChangeVerdict};
 use crate::environment;
 use crate::record::{Measured, Outcome, Record};
 use crate::warning::is_cause;
@@ -62,7 +62,7 @@ pub(super) fn changes(runs: &[NamedRun]) -> Markup {
                             (format!("{:+.1} %", row.change * 100.0))
                             @if let Some(interval) = row.interval { (format!(" ± {:.1} %", interval * 100.0)) }
                         }
-                        td.text.worse[row.verdict == Verdict::Worse] { (verdict(row.verdict)) }
+                        td.text.worse[row.verdict == ChangeVerdict::Worse] { (verdict(row.verdict)) }
                     } } }
                 } }
             }
@@ -74,12 +74,12 @@ pub(super) fn changes(runs: &[NamedRun]) -> Markup {
     }
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
+fn verdict(verdict: ChangeVerdict) -> &'static str {
     match verdict {
-        Verdict::Worse => "worse",
-        Verdict::Better => "better",
-        Verdict::Same => "same",
-        Verdict::Unclear => "unclear",
+        ChangeVerdict::Worse => "worse",
+        ChangeVerdict::Better => "better",
+        ChangeVerdict::Same => "same",
+        ChangeVerdict::Unclear => "unclear",
     }
 }
 

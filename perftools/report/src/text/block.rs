@@ -10,10 +10,10 @@ pub(super) const MAX_COLUMNS: usize = 100;
 /// Lines of names and values with aligned columns, at most [`MAX_COLUMNS`] wide.
 #[derive(Default)]
 pub(super) struct Block {
-    lines: Vec<(String, Value)>,
+    lines: Vec<(String, BlockValue)>,
 }
 
-enum Value {
+enum BlockValue {
     Figure(Figure),
     /// A text that continues in the next line if it is too long.
     Text(String),
@@ -22,12 +22,12 @@ enum Value {
 impl Block {
     /// Adds a line with a number and its unit.
     pub(super) fn figure(&mut self, name: impl Into<String>, figure: Figure) {
-        self.lines.push((name.into(), Value::Figure(figure)));
+        self.lines.push((name.into(), BlockValue::Figure(figure)));
     }
 
     /// Adds a line with a text.
     pub(super) fn text(&mut self, name: impl Into<String>, text: String) {
-        self.lines.push((name.into(), Value::Text(text)));
+        self.lines.push((name.into(), BlockValue::Text(text)));
     }
 
     /// Adds a line with a number and its unit, or with `-` if it is unknown.
@@ -53,22 +53,22 @@ impl Block {
     /// Appends the lines to `out`, with one column of values.
     pub(super) fn print(&self, out: &mut String) {
         let names = self.lines.iter().map(|l| l.0.len()).max().unwrap_or(0);
-        let digits = |value: &Value| match value {
-            Value::Figure(f) => f.digits.len(),
-            Value::Text(_) => 0,
+        let digits = |value: &BlockValue| match value {
+            BlockValue::Figure(f) => f.digits.len(),
+            BlockValue::Text(_) => 0,
         };
         let width = self.lines.iter().map(|l| digits(&l.1)).max().unwrap_or(0);
         let indent = 4 + names + 5;
         let space = MAX_COLUMNS.saturating_sub(indent).max(20);
         for (name, value) in &self.lines {
             let value = match value {
-                Value::Text(text) => wrap(text, space).join(&format!("\n{:indent$}", "")),
-                Value::Figure(Figure {
+                BlockValue::Text(text) => wrap(text, space).join(&format!("\n{:indent$}", "")),
+                BlockValue::Figure(Figure {
                     digits,
                     unit,
                     bytes: None,
                 }) => format!("{digits:>width$} {unit}"),
-                Value::Figure(Figure {
+                BlockValue::Figure(Figure {
                     digits,
                     unit,
                     bytes: Some(bytes),

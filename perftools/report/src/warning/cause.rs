@@ -26,11 +26,11 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
     } else {
         &["client", "server"]
     };
-    let ends: Vec<End> = names
+    let ends: Vec<CauseEnd> = names
         .iter()
         .zip(stats)
         .filter_map(|(name, side)| {
-            Some(End {
+            Some(CauseEnd {
                 name,
                 changes: side.port_counters.as_ref()?,
                 seconds: side.seconds(),
@@ -76,7 +76,7 @@ const LATE_ACKNOWLEDGEMENTS: &Cause = &Cause {
 };
 
 /// Returns `true` if requests were repeated and arrived twice, and no end saw a gap.
-fn acknowledgements_are_late(ends: &[End<'_>]) -> bool {
+fn acknowledgements_are_late(ends: &[CauseEnd<'_>]) -> bool {
     let has = |kind: WarningKind, is_counted: fn(&str) -> bool| {
         let cause = CAUSES.iter().find(|cause| cause.kind == kind);
         let counters = cause.into_iter().flat_map(|cause| cause.counters);
@@ -113,7 +113,7 @@ pub fn explain(error: Error, changes: &CounterChanges, seconds: f64) -> Error {
     if !matches!(error.kind(), Kind::Device | Kind::Test) {
         return error;
     }
-    let end = End {
+    let end = CauseEnd {
         name: "",
         changes,
         seconds,
@@ -156,14 +156,14 @@ pub(crate) fn short_name(name: &str) -> &str {
 }
 
 /// One end of a test.
-struct End<'a> {
+struct CauseEnd<'a> {
     /// `client` or `server`; empty if there is only one.
     name: &'a str,
     changes: &'a CounterChanges,
     seconds: f64,
 }
 
-impl End<'_> {
+impl CauseEnd<'_> {
     /// Returns the counters that show the cause, as text.
     fn evidence(&self, cause: &Cause) -> Option<String> {
         let increases = cause.counters().flat_map(|counter| self.increase(counter));
@@ -192,7 +192,7 @@ impl Cause {
     }
 
     /// Returns `true` unless the counters are too small to be the cause of these losses.
-    fn is_large_enough(&self, ends: &[End<'_>], lost_messages: u64) -> bool {
+    fn is_large_enough(&self, ends: &[CauseEnd<'_>], lost_messages: u64) -> bool {
         let increases = ends
             .iter()
             .flat_map(|end| self.counters.iter().flat_map(|c| end.increase(c)));
@@ -212,7 +212,7 @@ impl Cause {
     }
 
     /// Returns the warning, if the counters of any end show the cause.
-    fn warning(&self, ends: &[End<'_>], help: &str) -> Option<Warning> {
+    fn warning(&self, ends: &[CauseEnd<'_>], help: &str) -> Option<Warning> {
         let evidence = ends.iter().filter_map(|end| {
             let evidence = end.evidence(self)?;
             Some(match end.name {

@@ -88,7 +88,7 @@ fn topic_text(topic: &str) -> Result<String> {
 }
 
 /// A group of options that is a topic of its own.
-struct Group {
+struct OptionGroup {
     topic: &'static str,
     /// Headings of its options.
     headings: &'static [&'static str],
@@ -96,59 +96,59 @@ struct Group {
 }
 
 /// The groups in the order of the main help.
-const GROUPS: &[Group] = &[
-    Group {
+const GROUPS: &[OptionGroup] = &[
+    OptionGroup {
         topic: "device",
         headings: &["Device and connection"],
         example: "rperf -i mlx5_1 -cm1 node1 rc_bw",
     },
-    Group {
+    OptionGroup {
         topic: "messages",
         headings: &["Test"],
         example: "rperf -m 1M -t 10 --qps 4 node1 rc_bw",
     },
-    Group {
+    OptionGroup {
         topic: "sweeps",
         headings: &["Sweeps"],
         example: "rperf --sizes 2..8M node1 rc_bw rc_lat",
     },
-    Group {
+    OptionGroup {
         topic: "tuning",
         headings: &["Tuning"],
         example: "rperf --post-list 64 --cpu-affinity 2 node1 rc_bw",
     },
-    Group {
+    OptionGroup {
         topic: "waiting",
         headings: &["Waiting"],
         example: "rperf --wait poll node1 rc_lat",
     },
-    Group {
+    OptionGroup {
         topic: "limits",
         headings: &["Limits (exit status 3 if a result exceeds one)"],
         example: "rperf --min-bw 90% node1 rc_bw",
     },
-    Group {
+    OptionGroup {
         topic: "output",
         headings: &["Output, for the whole run"],
         example: "rperf --json --interval 1 -t 60 node1 rc_bw",
     },
-    Group {
+    OptionGroup {
         topic: "sockets",
         headings: &["Tests over sockets"],
         example: "rperf --parallel 4 node1 tcp_bw",
     },
-    Group {
+    OptionGroup {
         topic: "server",
         headings: &["Server", "Client and server"],
         example: "rperf --allow 10.0.0.0/8 --max-time 1h",
     },
 ];
 
-fn group(topic: &str) -> Option<&'static Group> {
+fn group(topic: &str) -> Option<&'static OptionGroup> {
     GROUPS.iter().find(|group| group.topic == topic)
 }
 
-impl Group {
+impl OptionGroup {
     fn has(&self, arg: &clap::Arg) -> bool {
         let heading = arg.get_help_heading();
         heading.is_some_and(|heading| self.headings.contains(&heading))

@@ -9,7 +9,7 @@ use base::units::parse_time;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory, Parser};
 use fleet::mesh::launch::StartMethod;
-use fleet::mesh::schedule::Pattern;
+use fleet::mesh::schedule::MeshPattern;
 
 use super::auto::OF_RUNS;
 use super::command_line::Options;
@@ -28,7 +28,7 @@ use super::{Invocation, TestRun, parse_options};
 pub struct MeshArgs {
     /// Order of the measurements
     #[arg(long, value_name = "PATTERN", default_value = "pairs", value_parser = pattern_parser())]
-    pub pattern: Pattern,
+    pub pattern: MeshPattern,
     /// RDMA devices to measure on each host, such as mlx5_0,mlx5_1, or `all` with an active port;
     /// only pairs of the same technology are measured [default: one, selected by address]
     #[arg(long, value_name = "DEV[:PORT],…|all", value_delimiter = ',')]
@@ -97,10 +97,10 @@ pub struct MeshInvocation {
     pub mesh: MeshArgs,
 }
 
-fn pattern_parser() -> impl TypedValueParser<Value = Pattern> {
-    let values = Pattern::ALL.map(|p| PossibleValue::new(p.name()).help(p.about()));
+fn pattern_parser() -> impl TypedValueParser<Value = MeshPattern> {
+    let values = MeshPattern::ALL.map(|p| PossibleValue::new(p.name()).help(p.about()));
     PossibleValuesParser::new(values).try_map(|name| {
-        let found = Pattern::ALL.into_iter().find(|p| p.name() == name);
+        let found = MeshPattern::ALL.into_iter().find(|p| p.name() == name);
         found.ok_or("unknown pattern")
     })
 }
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(m.hosts, ["a", "b:7", "[::1]:8"]);
         assert_eq!(
             (m.mesh.pattern, m.mesh.slow_bandwidth),
-            (Pattern::Ring, 0.5)
+            (MeshPattern::Ring, 0.5)
         );
         assert_eq!(m.tests[0].options.msg_size.unwrap().0, 1024);
         assert_eq!(

@@ -12,7 +12,7 @@ use measure::spec::payload_file::PayloadFile;
 use measure::spec::tuning::{Pages, Tuning};
 
 use super::per_end::{End, PerEnd, both, only, per_end, value};
-use super::values::{Inline, in_range, inline, on_off, pages, payload_file};
+use super::values::{InlineSize, in_range, inline, on_off, pages, payload_file};
 
 const SWEEP: &str = "Sweeps";
 const TUNING: &str = "Tuning";
@@ -64,7 +64,7 @@ pub struct TuningOptions {
     /// Send messages of up to this many bytes inline; auto is 236 bytes in latency tests, as
     /// ib_send_lat, and 64 in other tests, if the device supports it [default: auto]
     #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
-    pub inline: Option<Inline>,
+    pub inline: Option<InlineSize>,
     /// Request a completion for every Nth send; on iWARP, every RDMA read has one [default: a
     /// quarter of the depth]
     #[arg(long, hide = true, value_name = "N", help_heading = TUNING)]

@@ -23,7 +23,7 @@ use fleet::monitor::qp_transport::QpTransport;
 use fleet::monitor::registration::{
     Hosts, LocalPortHandle, LocalPortKind, MonitoredHost, is_suspect,
 };
-use fleet::monitor::tracker::{Change, MonitorSettings, PathState};
+use fleet::monitor::tracker::{MonitorSettings, PathChange, PathState};
 use fleet::monitor::udp_transport::UdpTransport;
 use measure::spec::test::Test;
 use measure::transport::LinkType;
@@ -172,7 +172,7 @@ impl MonitorRun {
         transport: &mut dyn ProbeTransport,
         targets: &Receiver<AssignReflector>,
     ) {
-        let on_change = |source: &LocalPort, change: &Change, labels: &[u32]| {
+        let on_change = |source: &LocalPort, change: &PathChange, labels: &[u32]| {
             self.output.change(source, *change, labels);
             if is_suspect(change.to) {
                 self.hosts
@@ -383,7 +383,7 @@ impl MonitorOutput {
         error.take()
     }
 
-    fn change(&self, source: &LocalPort, change: Change, labels: &[u32]) {
+    fn change(&self, source: &LocalPort, change: PathChange, labels: &[u32]) {
         if (change.from, change.to) != (PathState::Unknown, PathState::Up) {
             let text = lines::change_text(source, &change, labels);
             log(format_args!("rperf: {}", printable(&text)));

@@ -70,7 +70,7 @@ pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
     }
     match rows
         .iter()
-        .filter(|row| row.verdict == compare::Verdict::Worse)
+        .filter(|row| row.verdict == compare::ChangeVerdict::Worse)
         .count()
     {
         0 => Ok(()),

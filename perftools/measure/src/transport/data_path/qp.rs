@@ -11,7 +11,7 @@ use ibverbs::{
 use super::flags::PostCounts;
 use super::message_number::low_bits;
 use crate::engine::arrivals::Arrivals;
-use crate::transport::cm::Connection;
+use crate::transport::cm::CmConnection;
 use crate::transport::dc::DcConnection;
 use crate::transport::xrc::XrcConnection;
 
@@ -24,7 +24,7 @@ pub enum AnyQp {
     /// RC, connected over the control connection.
     Rc(QueuePair<Rc>),
     /// RC, connected by rdma_cm.
-    Cm(Connection),
+    Cm(CmConnection),
     /// UC.
     Uc(QueuePair<Uc>),
     /// UD, with the peer's address.
