@@ -96,7 +96,7 @@ class Servers:
 
     def __init__(self, args, cost, count=1, options=()):
         self.cost, self.ports = cost, list(range(PORT, PORT + count))
-        words = [args.rperf, *options, "--listen-port"]
+        words = [args.rperf, *options, "--port"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.processes = [subprocess.Popen([*words, str(port)], **quiet) for port in self.ports]
 
@@ -117,7 +117,7 @@ def client(args, *words):
     """Returns the command of a client on this host."""
     host = args.address if args.device else "127.0.0.1"
     device = ["--id", args.device] if args.device else []
-    return [args.rperf, "--listen-port", PORT, *device, "--json", host, *words]
+    return [args.rperf, "--port", PORT, *device, "--json", host, *words]
 
 
 def one_client(args, cost, *words):

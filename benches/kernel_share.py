@@ -57,7 +57,7 @@ def measure(rperf, device, address, options, size):
     begin, before = time.monotonic(), seconds_used(program)
     time.sleep(SPAN)
     after, elapsed = seconds_used(program), time.monotonic() - begin
-    measured = json.loads(client.communicate()[0])["tests"][0]["outcome"]["measured"]
+    measured = json.loads(client.communicate()[0])["outcome"]["measured"]
     used = {name: (after[name] - before.get(name, 0)) / elapsed for name in after}
     return measured["summary"]["bandwidth"], used.pop(program), used
 

@@ -117,8 +117,8 @@ class Runner:
         else:
             count = BEFORE + COUNTED + AFTER
         if program == "rperf":
-            server = [self.options.rperf, "--listen-port", str(port), "--bind", "127.0.0.1"]
-            client = [self.options.rperf, "--listen-port", str(port), "--wait", "poll"]
+            server = [self.options.rperf, "--port", str(port), "--bind", "127.0.0.1"]
+            client = [self.options.rperf, "--port", str(port), "--wait", "poll"]
             client += ["--id", "mlx5_0", "--timeout", str(TIMEOUT)]
             client += ["-m", str(size), "-n", str(count), "127.0.0.1", *test.rperf]
             return server, client

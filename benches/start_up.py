@@ -31,7 +31,7 @@ def commands(args):
     cm = ["-R"] if is_iwarp else []
 
     def rperf(port):
-        return [args.rperf, "--listen-port", port]
+        return [args.rperf, "--port", port]
 
     def qperf(port):
         return ["qperf", "-lp", port]

@@ -55,7 +55,7 @@ def run(args, test, processes):
     used = processor_seconds(bool(args.device)) - before
     bandwidth = total = 0
     for output in outputs:
-        measured = json.loads(output)["tests"][0]["outcome"]["measured"]
+        measured = json.loads(output)["outcome"]["measured"]
         stats = [measured["local_stats"], measured["remote_stats"]]
         total += max(side[way]["bytes"] for side in stats for way in ("sent", "received"))
         bandwidth += measured["summary"]["bandwidth"]

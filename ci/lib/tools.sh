@@ -34,7 +34,7 @@ readonly -A TASK_PACKAGES=(
         ibverbs-utils rdmacm-utils infiniband-diags perftest qperf iperf3
         opensm ibsim-utils libumad2sim0 iproute2 kmod procps fio
         nftables iptables ipset firewalld dbus kubectl:kubernetes-client
-        iputils-ping openssh-server slurmd slurmctld slurm-client munge ansible-core prometheus'
+        iputils-ping openssh-server slurmd slurmctld slurm-client munge prometheus'
     # The checks of ci/tests that are written in Python need only its standard library.
     [checks]='git:git python3:python3'
     [pypi]='python3:python3 python3-venv ca-certificates'

@@ -160,10 +160,10 @@ requires_old_glibc() {
 # Runs a TCP test against a server, both from the installed package.
 measure_tcp() {
     local server status=0
-    rperf --listen-port "$1" >"$work/server" 2>&1 &
+    rperf --port "$1" >"$work/server" 2>&1 &
     server=$!
     timeout 30 bash -c "until (: </dev/tcp/127.0.0.1/$1) 2>/dev/null; do sleep 0.1; done" || status=1
-    timeout 30 rperf --listen-port "$1" --time 300ms 127.0.0.1 tcp_bw tcp_lat || status=1
+    timeout 30 rperf --port "$1" --time 300ms 127.0.0.1 tcp_bw tcp_lat || status=1
     kill "$server"
     wait "$server" || true
     ((status == 0)) || cat "$work/server"

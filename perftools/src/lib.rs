@@ -11,9 +11,6 @@
 #![forbid(unsafe_code)]
 
 pub mod commands;
-#[cfg(any(test, fuzzing))]
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod ribinfo;
 pub mod ribping;
 pub mod rperf;

@@ -12,7 +12,7 @@ use measure::spec::test::Test;
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
 use perftools::rperf::args::command_line::Options;
-use perftools::rperf::run::diagnosis::{Report, outcome};
+use perftools::rperf::run::diagnosis::{RecordDiagnosis, outcome};
 use report::record::{Measured, Outcome};
 use session::client;
 use session::connect::ServerAddr;
@@ -35,7 +35,7 @@ fn run(spec: &Spec) -> Result<Measured> {
         .quiet();
     let (address, stopper) = (server.local_addr().expect("address"), server.stopper());
     std::thread::scope(|scope| {
-        scope.spawn(move || server.run(&VerbsBackend, &Report));
+        scope.spawn(move || server.run(&VerbsBackend, &RecordDiagnosis));
         let wait = Duration::from_secs(5);
         let target = ServerAddr {
             host: address.ip().to_string(),
@@ -50,7 +50,7 @@ fn run(spec: &Spec) -> Result<Measured> {
             &target,
             spec,
             &VerbsBackend,
-            &Report,
+            &RecordDiagnosis,
             MonitorOptions::default(),
         );
         stopper.stop();

@@ -87,27 +87,12 @@ fn scrape(port: u16) -> bool {
         .is_ok_and(|_| text.starts_with("HTTP/1.1 200"))
 }
 
-/// Requests the facts of this host, as `ribinfo check --peer` does.
-fn has_facts(port: u16) -> bool {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a server");
-    let request = hello::encode_request(hello::PROTOCOL);
-    let frame = [&11_u32.to_be_bytes()[..], br#""ask_facts""#].concat();
-    let mut reply = [0; hello::LEN + 10];
-    let sent = stream.write_all(&[&request[..], &frame].concat());
-    sent.and_then(|()| stream.read_exact(&mut reply))
-        .is_ok_and(|()| reply[hello::LEN + 4..].starts_with(br#"{"fact"#))
-}
-
 #[test]
 fn half_open_connections_take_no_place_of_a_client() {
     let request = hello::encode_request(hello::PROTOCOL);
     let server = Server::start();
     assert_unharmed("rperf", server.id(), server.port, &request, || {
         run(&format!("{} conf", server.target())).success()
-    });
-    let (facts, port) = start(Command::new(RIBINFO).args(["serve", "--port", "0"]));
-    assert_unharmed("ribinfo serve", facts.id(), port, &request, || {
-        has_facts(port)
     });
 }
 
@@ -122,7 +107,7 @@ fn half_open_requests_take_no_place_of_a_scrape() {
     });
     let server = Server::start();
     let line = format!(
-        "monitor --listen 127.0.0.1:0 --json-lines localhost:{}",
+        "monitor --listen 127.0.0.1:0 --json localhost:{}",
         server.port
     );
     let (monitor, port) = start(rperf().args(line.split_whitespace()));

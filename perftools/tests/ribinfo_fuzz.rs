@@ -428,7 +428,7 @@ fn damaged_files_of_a_host_cause_no_panic() {
         for file in &all {
             let before = fs::read(file).unwrap();
             fs::write(file, damaged(&mut random, &before)).unwrap();
-            for command in ["check", "stat", "gids", "links", "devinfo", "facts"] {
+            for command in ["check", "stat", "gids", "links", "devices", "facts"] {
                 let info =
                     Info::try_parse_from(["ribinfo", command, "--root", root.to_str().unwrap()])
                         .unwrap();

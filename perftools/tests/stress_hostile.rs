@@ -240,9 +240,7 @@ fn ribinfo(line: &str) -> Command {
 }
 
 fn ribinfo_client(port: u16, words: &str) -> Command {
-    ribinfo(&format!(
-        "check --peer 127.0.0.1 --peer-port {port} {words}"
-    ))
+    ribinfo(&format!("check --peer 127.0.0.1 --port {port} {words}"))
 }
 
 /// Runs a client whose connection to the server is changed in one direction. The client must end on

@@ -38,8 +38,7 @@ impl fmt::Display for Level {
 pub struct Finding {
     /// The severity.
     pub level: Level,
-    /// The name of the check, set by [`check`](super::check). It is `subject` in JSON.
-    #[serde(rename = "subject")]
+    /// The name of the check, set by [`check`](super::check).
     pub check: &'static str,
     /// The object that the finding concerns, for example a port or a file. `None` means the whole
     /// host.

@@ -19,7 +19,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             let (cause, remedy) = split_help(error);
             let fault = format!("cannot get the facts of the peer: {cause}");
             return vec![Finding::fault(fault).with_remedy(remedy.unwrap_or(
-                "run ribinfo serve or rperf on the peer; or: ssh PEER ribinfo facts > FILE && ribinfo check --peer-facts FILE",
+                "run rperf on the peer; or: ssh PEER ribinfo facts > FILE && ribinfo check --peer-facts FILE",
             ))];
         }
         Some(Ok(peer)) => peer,
@@ -189,7 +189,7 @@ mod tests {
                 "a token is required; help: set --token-file",
                 "set --token-file",
             ),
-            ("refused", "run ribinfo serve or rperf on the peer"),
+            ("refused", "run rperf on the peer"),
         ] {
             let facts = HostFacts {
                 peer: Some(Err(error.to_owned())),

@@ -44,7 +44,7 @@ impl Format {
 }
 
 /// A program's metrics at the time of a request.
-pub trait Source: fmt::Debug + Send + Sync + 'static {
+pub trait MetricSource: fmt::Debug + Send + Sync + 'static {
     /// Writes all families.
     ///
     /// # Errors
@@ -178,18 +178,18 @@ pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// Adapts a [`Source`] to a registry.
+/// Adapts a [`MetricSource`] to a registry.
 #[derive(Debug)]
 struct Adapter<S>(S);
 
-impl<S: Source> Collector for Adapter<S> {
+impl<S: MetricSource> Collector for Adapter<S> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.0.write(&mut Metrics(encoder))
     }
 }
 
 /// Returns the metrics of a source.
-pub fn encode(source: impl Source, format: Format) -> String {
+pub fn encode(source: impl MetricSource, format: Format) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Adapter(source)));
     let mut exposition = String::new();
@@ -247,7 +247,7 @@ mod tests {
     #[derive(Debug)]
     struct Example;
 
-    impl Source for Example {
+    impl MetricSource for Example {
         fn write(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
             metrics.infos("rdma_port", "Port.", [[("netdev", "a\"b\\c\nd")]])?;
             metrics.counters("sent", "Sent.", [([("path", "x")], u64::MAX)])?;

@@ -135,15 +135,15 @@ impl Scrapes<'_> {
             .set_write_timeout(Some(TIMEOUT))
             .map_err(|e| Error::system("cannot set the timeout of the connection", &e))?;
         let response = match request {
-            Request::Metrics { format, with_body } => {
+            HttpRequest::Metrics { format, with_body } => {
                 let body = (self.encode)(format);
                 response("200 OK", format.content_type(), &body, with_body)
             }
-            Request::Root { with_body } => {
+            HttpRequest::Root { with_body } => {
                 let text = format!("Metrics of {}: /metrics\n", self.server.program);
                 response("200 OK", PLAIN, &text, with_body)
             }
-            Request::Rejected(status) => response(status, PLAIN, &format!("{status}\n"), true),
+            HttpRequest::Rejected(status) => response(status, PLAIN, &format!("{status}\n"), true),
         };
         // A client that has gone does not matter.
         let _ = stream.write_all(response.as_bytes());
@@ -176,7 +176,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum HttpRequest {
     /// `/metrics`.
     Metrics {
         /// Encoding of the metrics.
@@ -197,7 +197,7 @@ pub enum Request {
 ///
 /// # Errors
 /// Returns an error if the connection fails or the request is not valid.
-pub fn read_request(stream: &mut impl Read, head: &mut Vec<u8>) -> Result<Option<Request>> {
+pub fn read_request(stream: &mut impl Read, head: &mut Vec<u8>) -> Result<Option<HttpRequest>> {
     loop {
         let mut chunk = [0; 1024];
         let n = stream
@@ -212,23 +212,23 @@ pub fn read_request(stream: &mut impl Read, head: &mut Vec<u8>) -> Result<Option
         match request.parse(head) {
             Ok(httparse::Status::Complete(_)) => return Ok(Some(classify(&request))),
             Ok(httparse::Status::Partial) if head.len() > MAX_HEAD => {
-                return Ok(Some(Request::Rejected(
+                return Ok(Some(HttpRequest::Rejected(
                     "431 Request Header Fields Too Large",
                 )));
             }
             Ok(httparse::Status::Partial) if n > 0 => {}
             Ok(httparse::Status::Partial) | Err(_) => {
-                return Ok(Some(Request::Rejected("400 Bad Request")));
+                return Ok(Some(HttpRequest::Rejected("400 Bad Request")));
             }
         }
     }
 }
 
-fn classify(request: &httparse::Request<'_, '_>) -> Request {
+fn classify(request: &httparse::Request<'_, '_>) -> HttpRequest {
     let with_body = match request.method {
         Some("GET") => true,
         Some("HEAD") => false,
-        _ => return Request::Rejected("405 Method Not Allowed"),
+        _ => return HttpRequest::Rejected("405 Method Not Allowed"),
     };
     let path = request.path.unwrap_or_default();
     match path.split('?').next() {
@@ -240,13 +240,13 @@ fn classify(request: &httparse::Request<'_, '_>) -> Request {
             let accept = accept.map_or("", |field| {
                 std::str::from_utf8(field.value).unwrap_or_default()
             });
-            Request::Metrics {
+            HttpRequest::Metrics {
                 format: Format::from_accept(accept),
                 with_body,
             }
         }
-        Some("/") => Request::Root { with_body },
-        _ => Request::Rejected("404 Not Found"),
+        Some("/") => HttpRequest::Root { with_body },
+        _ => HttpRequest::Rejected("404 Not Found"),
     }
 }
 
@@ -262,7 +262,7 @@ fn response(status: &str, content_type: &str, body: &str, with_body: bool) -> St
 mod tests {
     use super::*;
 
-    fn request(text: &str) -> Option<Request> {
+    fn request(text: &str) -> Option<HttpRequest> {
         read_request(&mut text.as_bytes(), &mut Vec::new()).unwrap()
     }
 
@@ -285,7 +285,7 @@ mod tests {
         let long = format!("GET / HTTP/1.1\r\nA: {}", "x".repeat(MAX_HEAD));
         assert!(format!("{:?}", request(&long)).contains("431"));
         let cut = request("GET /metrics HTTP/1.1\r\nHost");
-        assert_eq!(cut, Some(Request::Rejected("400 Bad Request")));
+        assert_eq!(cut, Some(HttpRequest::Rejected("400 Bad Request")));
     }
 
     #[test]

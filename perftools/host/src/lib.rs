@@ -33,7 +33,7 @@ pub mod link_log;
 mod link_statistics;
 pub mod listeners;
 pub mod memory;
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 mod memory_files;
 pub mod modules;
 pub mod netdev;

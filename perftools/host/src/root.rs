@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 use super::memory_files::MemoryFiles;
 use super::probe::Probe;
 use super::tree::{OpenDirectory, Tree};
@@ -35,7 +35,7 @@ pub struct Root {
     /// The directory, unless the root is this host.
     tree: Option<Tree>,
     /// Files that are read instead of those in `path`.
-    #[cfg(any(test, fuzzing, feature = "testing"))]
+    #[cfg(any(test, feature = "testing"))]
     memory: Option<Mutex<MemoryFiles>>,
 }
 
@@ -46,7 +46,7 @@ impl Root {
             path: PathBuf::from("/"),
             captured: None,
             tree: None,
-            #[cfg(any(test, fuzzing, feature = "testing"))]
+            #[cfg(any(test, feature = "testing"))]
             memory: None,
         }
     }
@@ -76,7 +76,7 @@ impl Root {
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or its `probe.json` is invalid.
-    #[cfg(any(test, fuzzing, feature = "testing"))]
+    #[cfg(any(test, feature = "testing"))]
     pub fn in_memory(path: &Path) -> io::Result<Self> {
         let mut root = Self::at(path)?;
         root.memory = Some(Mutex::new(MemoryFiles::read(path)?));
@@ -84,7 +84,7 @@ impl Root {
     }
 
     /// Returns the files of a root that is in memory.
-    #[cfg(any(test, fuzzing, feature = "testing"))]
+    #[cfg(any(test, feature = "testing"))]
     pub fn memory(&self) -> Option<std::sync::MutexGuard<'_, MemoryFiles>> {
         let files = self.memory.as_ref()?;
         Some(files.lock().unwrap_or_else(PoisonError::into_inner))
@@ -126,7 +126,7 @@ impl Root {
     }
 
     fn bytes(&self, path: &str, limit: u64) -> Option<Vec<u8>> {
-        #[cfg(any(test, fuzzing, feature = "testing"))]
+        #[cfg(any(test, feature = "testing"))]
         if let Some(memory) = self.memory() {
             return memory.file(path).map(<[u8]>::to_vec);
         }
@@ -148,7 +148,7 @@ impl Root {
     }
 
     fn open_directory(&self, path: &str) -> Option<OpenDirectory> {
-        #[cfg(any(test, fuzzing, feature = "testing"))]
+        #[cfg(any(test, feature = "testing"))]
         if self.memory.is_some() {
             return None;
         }
@@ -173,7 +173,7 @@ impl Root {
 
     /// Returns `true` if a path is a directory, and `None` if it does not exist.
     pub(crate) fn is_directory(&self, path: &str) -> Option<bool> {
-        #[cfg(any(test, fuzzing, feature = "testing"))]
+        #[cfg(any(test, feature = "testing"))]
         if let Some(memory) = self.memory() {
             return memory.is_directory(path);
         }
@@ -200,7 +200,7 @@ impl Root {
     }
 
     fn names(&self, directory: &str) -> Vec<String> {
-        #[cfg(any(test, fuzzing, feature = "testing"))]
+        #[cfg(any(test, feature = "testing"))]
         if let Some(memory) = self.memory() {
             let names = memory.names(directory).into_iter().flatten();
             return names.cloned().collect();
@@ -225,7 +225,7 @@ impl Root {
     }
 
     fn link_target(&self, path: &str) -> Option<PathBuf> {
-        #[cfg(any(test, fuzzing, feature = "testing"))]
+        #[cfg(any(test, feature = "testing"))]
         if let Some(memory) = self.memory() {
             return memory.link(path).map(Path::to_owned);
         }

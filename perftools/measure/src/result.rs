@@ -12,25 +12,74 @@ use crate::stats::SideStats;
 use crate::stats::interval::{Dip, Interval};
 use crate::stats::latency::LatencyRecorder;
 
+/// Kind of a warning, for programs to match. The kinds whose description begins with "Counters" are
+/// causes that the counters of the ports show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum WarningKind {
+    /// The program was built without optimization.
+    DebugBuild,
+    /// The frequency of the processors is scaled.
+    CpuScaling,
+    /// Memory of the host is swapped out.
+    Swap,
+    /// Threads of the test waited for a processor.
+    Oversubscribed,
+    /// The path MTU is below the MTU of the port.
+    MtuBelowPort,
+    /// The path MTU is below 4096 bytes.
+    SmallMtu,
+    /// The port carried more than the traffic of the test.
+    OtherTraffic,
+    /// The rate limit determines the number of messages.
+    RateLimit,
+    /// Too few messages were measured for stable figures.
+    FewMessages,
+    /// Messages were lost.
+    Lost,
+    /// The client had a stall.
+    Stalled,
+    /// Counters: the link went down.
+    LinkDown,
+    /// Counters: packets were damaged on the link.
+    SymbolErrors,
+    /// Counters: the receiver had no receive request posted.
+    ReceiverNotReady,
+    /// Counters: a port or a host discarded packets.
+    Discards,
+    /// Counters: packets were lost or reordered.
+    PacketLoss,
+    /// Counters: requests arrived again.
+    Duplicates,
+    /// Counters: acknowledgements came late, and requests were sent again.
+    LateAcknowledgements,
+    /// Counters: the responder rejected requests.
+    RejectedRequests,
+    /// Counters: switches marked packets, or adapters reduced their rate.
+    Congestion,
+    /// Counters: a port was paused.
+    PauseFrames,
+    /// A kind that only a newer version has.
+    #[serde(other)]
+    Other,
+}
+
 /// A condition that can distort the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Warning {
-    /// Kind for programs to match: `debug_build`, `cpu_scaling`, `oversubscribed`,
-    /// `mtu_below_port`, `small_mtu`, `swap`, `other_traffic`, `rate_limit`, `few_messages`,
-    /// `lost`, `stalled`; and the causes that the counters of the ports show: `link_down`,
-    /// `symbol_errors`, `receiver_not_ready`, `discards`, `packet_loss`, `duplicates`,
-    /// `rejected_requests`, `congestion`, `pause_frames`.
-    pub kind: String,
+    /// Kind for programs to match.
+    pub kind: WarningKind,
     /// Description of the condition and, after `help:`, its remedy.
     pub text: String,
 }
 
 impl Warning {
     /// Creates a warning of a kind.
-    pub fn new(kind: &str, text: impl Into<String>) -> Self {
+    pub fn new(kind: WarningKind, text: impl Into<String>) -> Self {
         Self {
-            kind: kind.to_owned(),
+            kind,
             text: text.into(),
         }
     }

@@ -47,7 +47,7 @@ pub enum Goal {
 /// Result of the search for one goal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Finding {
+pub struct GoalResult {
     /// Goal of the search.
     pub goal: Goal,
     /// Message size in bytes.
@@ -73,7 +73,7 @@ pub struct Advice {
     /// Number of measurements.
     pub measurements: u32,
     /// Result for each goal.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<GoalResult>,
     /// Approximate message size in bytes at which the limiting factor changes from the message
     /// rate to the bandwidth.
     pub crossing: Option<u64>,
@@ -81,7 +81,7 @@ pub struct Advice {
     pub refused: Vec<String>,
 }
 
-impl Finding {
+impl GoalResult {
     /// Returns the improvement factor over the initial settings.
     pub fn gain(&self) -> f64 {
         let (better, worse) = if self.goal == Goal::Latency {

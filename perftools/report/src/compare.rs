@@ -1,4 +1,4 @@
-//! Comparison of two documents with a test of statistical significance.
+//! Comparison of two runs with a test of statistical significance.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use base::units::Size;
 use measure::spec::test::Test;
 
 use super::environment;
-use super::json::Document;
+use super::json::Records;
 pub use super::metric::Metric;
 use super::metric::results;
 use super::parameters::{Parameters, differences, parameters};
@@ -24,7 +24,7 @@ const T95: [f64; 30] = [
 
 /// Conclusion of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ChangeVerdict {
     /// Significantly worse, by more than the threshold.
     Worse,
     /// Significantly better, by more than the threshold.
@@ -37,7 +37,7 @@ pub enum Verdict {
 
 /// Comparison of one metric of one test.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct ComparedFigure {
     /// Name and parameters of the test.
     pub test: String,
     /// Metric that is compared.
@@ -48,34 +48,34 @@ pub struct Row {
     pub runs: (usize, usize),
     /// Change relative to the old mean; positive for an increase.
     pub change: f64,
-    /// Half the width of the 95 % confidence interval of the change; `None` if both documents have
+    /// Half the width of the 95 % confidence interval of the change; `None` if both runs have
     /// only one run.
     pub interval: Option<f64>,
     /// Conclusion from the change, the interval and the threshold.
-    pub verdict: Verdict,
+    pub verdict: ChangeVerdict,
     /// Parameters that differ between the runs without making them incomparable.
     pub differences: Vec<String>,
     /// Causes that the counters of the ports showed in new runs only.
     pub causes: Vec<String>,
 }
 
-/// Comparison of two documents.
+/// Comparison of two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Results that are in both documents.
-    pub rows: Vec<Row>,
-    /// Tests that are in both documents only with different parameters, as sentences.
+    /// Results that are in both runs.
+    pub rows: Vec<ComparedFigure>,
+    /// Tests that are in both runs only with different parameters, as sentences.
     pub incomparable: Vec<String>,
     /// Differences between the environments, as sentences.
     pub environment: Vec<String>,
 }
 
-/// Compares the results that are in both documents. Changes up to `threshold`, a fraction of the
+/// Compares the results that are in both runs. Changes up to `threshold`, a fraction of the
 /// old mean, count as equal.
-pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
-    let environments = environment::of_document(old)
+pub fn compare(old: &Records, new: &Records, threshold: f64) -> Comparison {
+    let environments = environment::of_records(old)
         .into_iter()
-        .zip(environment::of_document(new));
+        .zip(environment::of_records(new));
     let environment = environments
         .filter(|(old, new)| old.1 != new.1)
         .map(|(old, new)| format!("{}: {} → {}", old.0, old.1, new.1))
@@ -93,7 +93,7 @@ pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
             // Of several, the one with the fewest differences.
             .min_by_key(|after| differences(&before.others, &after.others).len());
         if let Some(after) = matching {
-            rows.push(Row {
+            rows.push(ComparedFigure {
                 differences: differences(&before.others, &after.others),
                 causes: new_causes(&before.causes, &after.causes),
                 ..row(
@@ -122,7 +122,7 @@ pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
     }
 }
 
-/// Tests that are in both documents with different parameters. The sizes of a test that have the
+/// Tests that are in both runs with different parameters. The sizes of a test that have the
 /// same differences are one entry.
 #[derive(Default)]
 struct Incomparable(Vec<(Test, String, BTreeSet<u64>)>);
@@ -170,10 +170,10 @@ pub fn render(comparison: &Comparison) -> String {
             |i| format!("± {:.1} %", i * 100.0),
         );
         let verdict = match r.verdict {
-            Verdict::Worse => "WORSE",
-            Verdict::Better => "better",
-            Verdict::Same => "same",
-            Verdict::Unclear => "unclear: increase --repeat",
+            ChangeVerdict::Worse => "WORSE",
+            ChangeVerdict::Better => "better",
+            ChangeVerdict::Same => "same",
+            ChangeVerdict::Unclear => "unclear: increase --repeat",
         };
         let runs = match r.runs {
             (1, 1) => String::new(),
@@ -235,10 +235,10 @@ const MAY_DIFFER: &[&str] = &[
 ];
 
 /// Collects the values of each test. Runs with the same parameters are combined. The order of the
-/// document is kept.
-fn samples(document: &Document) -> Vec<Samples> {
+/// run is kept.
+fn samples(records: &Records) -> Vec<Samples> {
     let mut all: Vec<Samples> = Vec::new();
-    for Record { test, outcome, .. } in &document.tests {
+    for Record { test, outcome, .. } in &records.tests {
         let Outcome::Measured(m) = outcome else {
             continue;
         };
@@ -319,7 +319,13 @@ fn mean_and_variance(values: &[f64]) -> (f64, Option<f64>) {
 
 /// Compares the values of one metric before and after a change.
 #[allow(clippy::cast_precision_loss)] // A few runs.
-fn row(test: &str, metric: Metric, before: &[f64], after: &[f64], threshold: f64) -> Row {
+fn row(
+    test: &str,
+    metric: Metric,
+    before: &[f64],
+    after: &[f64],
+    threshold: f64,
+) -> ComparedFigure {
     let ((old, old_variance), (new, new_variance)) =
         (mean_and_variance(before), mean_and_variance(after));
     let change = if old > 0.0 { (new - old) / old } else { 0.0 };
@@ -348,12 +354,12 @@ fn row(test: &str, metric: Metric, before: &[f64], after: &[f64], threshold: f64
     };
     let is_significant = interval.is_none_or(|half| change.abs() > half);
     let verdict = match (gain.abs() > threshold, is_significant) {
-        (false, _) => Verdict::Same,
-        (true, false) => Verdict::Unclear,
-        (true, true) if gain < 0.0 => Verdict::Worse,
-        (true, true) => Verdict::Better,
+        (false, _) => ChangeVerdict::Same,
+        (true, false) => ChangeVerdict::Unclear,
+        (true, true) if gain < 0.0 => ChangeVerdict::Worse,
+        (true, true) => ChangeVerdict::Better,
     };
-    Row {
+    ComparedFigure {
         test: test.to_owned(),
         metric,
         means: (old, new),
@@ -385,8 +391,9 @@ fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::samples::{bidirectional, latency, one_way};
+    use crate::warning::WarningKind;
 
-    fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> Verdict {
+    fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> ChangeVerdict {
         row("x", metric, before, after, 0.05).verdict
     }
 
@@ -396,10 +403,22 @@ mod tests {
             [90.0, 91.0, 89.5, 90.2, 90.1],
             [100.0, 101.0, 99.5, 100.2, 100.1],
         );
-        assert_eq!(verdict(Metric::Bandwidth, &high, &low), Verdict::Worse);
-        assert_eq!(verdict(Metric::Bandwidth, &low, &high), Verdict::Better);
-        assert_eq!(verdict(Metric::LatencyP50, &low, &high), Verdict::Worse);
-        assert_eq!(verdict(Metric::LatencyP50, &high, &low), Verdict::Better);
+        assert_eq!(
+            verdict(Metric::Bandwidth, &high, &low),
+            ChangeVerdict::Worse
+        );
+        assert_eq!(
+            verdict(Metric::Bandwidth, &low, &high),
+            ChangeVerdict::Better
+        );
+        assert_eq!(
+            verdict(Metric::LatencyP50, &low, &high),
+            ChangeVerdict::Worse
+        );
+        assert_eq!(
+            verdict(Metric::LatencyP50, &high, &low),
+            ChangeVerdict::Better
+        );
     }
 
     #[test]
@@ -409,13 +428,13 @@ mod tests {
             // The sum is the same.
             (m.summary.to_server, m.summary.to_client) = (m.summary.to_client, m.summary.to_server);
         }
-        let [old, new] = [old, new].map(|record| Document::new(vec![record]));
+        let [old, new] = [old, new].map(|record| Records::new(vec![record]));
         let rows = compare(&old, &new, 0.05).rows;
         let rows: Vec<_> = rows.iter().map(|row| (row.metric, row.verdict)).collect();
         let expected = [
-            (Metric::Bandwidth, Verdict::Same),
-            (Metric::ToServer, Verdict::Worse),
-            (Metric::ToClient, Verdict::Better),
+            (Metric::Bandwidth, ChangeVerdict::Same),
+            (Metric::ToServer, ChangeVerdict::Worse),
+            (Metric::ToClient, ChangeVerdict::Better),
         ];
         assert_eq!(rows, expected);
     }
@@ -428,18 +447,18 @@ mod tests {
                 &[100.0, 60.0, 140.0],
                 &[90.0, 50.0, 120.0]
             ),
-            Verdict::Unclear
+            ChangeVerdict::Unclear
         );
         assert_eq!(
             verdict(Metric::Bandwidth, &[100.0, 101.0], &[99.0, 98.0]),
-            Verdict::Same
+            ChangeVerdict::Same
         );
     }
 
     #[test]
     fn single_runs_have_no_interval() {
         let row = row("x", Metric::Bandwidth, &[100e6], &[80e6], 0.05);
-        assert_eq!((row.verdict, row.interval), (Verdict::Worse, None));
+        assert_eq!((row.verdict, row.interval), (ChangeVerdict::Worse, None));
         let comparison = Comparison {
             rows: vec![row],
             incomparable: Vec::new(),
@@ -455,9 +474,12 @@ mod tests {
         let compare = |new: &[f64]| row("x", Metric::Bandwidth, &[100.0], new, 0.05);
         // t = 4.303 for two degrees of freedom, s = 1, and 1 + 1/3 for the two means.
         let near = compare(&[93.0, 94.0, 95.0]);
-        assert_eq!((near.verdict, near.runs), (Verdict::Worse, (1, 3)));
+        assert_eq!((near.verdict, near.runs), (ChangeVerdict::Worse, (1, 3)));
         assert!((near.interval.unwrap() - 0.0497).abs() < 0.0001, "{near:?}");
-        assert_eq!(compare(&[80.0, 94.0, 108.0]).verdict, Verdict::Unclear);
+        assert_eq!(
+            compare(&[80.0, 94.0, 108.0]).verdict,
+            ChangeVerdict::Unclear
+        );
     }
 
     fn changed(mut record: Record, change: impl FnOnce(&mut Measured)) -> Record {
@@ -469,13 +491,13 @@ mod tests {
 
     #[test]
     fn differing_parameters_are_named() {
-        let old = Document::new(vec![one_way(), latency()]);
+        let old = Records::new(vec![one_way(), latency()]);
         let deep = changed(one_way(), |m| m.spec.depth = 512);
         let longer = changed(latency(), |m| {
             m.spec.limit = measure::spec::Limit::Time(std::time::Duration::from_secs(9));
             m.local.hardware.firmware = Some("1.2.3".into());
         });
-        let comparison = compare(&old, &Document::new(vec![longer, deep]), 0.05);
+        let comparison = compare(&old, &Records::new(vec![longer, deep]), 0.05);
         assert_eq!(
             comparison.incomparable,
             ["rc_bw 64 KiB: depth default → 512"]
@@ -501,7 +523,7 @@ mod tests {
         };
         let document = |deep, deeper| {
             let depths = [(2, deep), (64, deep), (4096, deep), (1 << 20, deeper)];
-            Document::new(depths.map(|(size, depth)| sized(size, depth)).to_vec())
+            Records::new(depths.map(|(size, depth)| sized(size, depth)).to_vec())
         };
         let comparison = compare(&document(8, 8), &document(16, 32), 0.05);
         assert_eq!(
@@ -515,15 +537,20 @@ mod tests {
 
     #[test]
     fn a_cause_that_is_new_is_shown() {
-        let with_cause = |kind: &str, text: &str| {
-            changed(one_way(), |m| {
-                let (kind, text) = (kind.to_owned(), text.to_owned());
-                m.warnings.push(Warning { kind, text });
-            })
+        let with_cause =
+            |kind, text: &str| changed(one_way(), |m| m.warnings.push(Warning::new(kind, text)));
+        let document = |records: Vec<Record>| Records::new(records);
+        let lost = || {
+            with_cause(
+                WarningKind::PacketLoss,
+                "packets were lost (rcvd_seq_err 7)",
+            )
         };
-        let document = |records: Vec<Record>| Document::new(records);
-        let lost = || with_cause("packet_loss", "packets were lost (rcvd_seq_err 7)");
-        let new = document(vec![lost(), lost(), with_cause("few_messages", "few")]);
+        let new = document(vec![
+            lost(),
+            lost(),
+            with_cause(WarningKind::FewMessages, "few"),
+        ]);
         let comparison = compare(&document(vec![one_way()]), &new, 0.05);
         assert_eq!(
             comparison.rows[0].causes,
@@ -539,8 +566,8 @@ mod tests {
     fn partial_results_are_not_compared() {
         let partial = changed(one_way(), |m| m.partial = true);
         let comparison = compare(
-            &Document::new(vec![one_way()]),
-            &Document::new(vec![partial]),
+            &Records::new(vec![one_way()]),
+            &Records::new(vec![partial]),
             0.05,
         );
         assert_eq!(comparison.rows, []);
@@ -548,8 +575,8 @@ mod tests {
 
     #[test]
     fn results_are_matched_by_test_and_parameters() {
-        let old = Document::new(vec![one_way(), latency(), one_way()]);
-        let new = Document::new(vec![latency(), one_way(), one_way()]);
+        let old = Records::new(vec![one_way(), latency(), one_way()]);
+        let new = Records::new(vec![latency(), one_way(), one_way()]);
         let rows = compare(&old, &new, 0.05).rows;
         assert_eq!(
             rows.iter().map(|r| (r.metric, r.runs)).collect::<Vec<_>>(),
@@ -557,7 +584,7 @@ mod tests {
         );
         assert!(
             rows.iter()
-                .all(|r| r.verdict == Verdict::Same && r.change == 0.0)
+                .all(|r| r.verdict == ChangeVerdict::Same && r.change == 0.0)
         );
     }
 }

@@ -134,6 +134,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::record::{Outcome, Record};
     use crate::samples::{latency, one_way};
+    use crate::warning::WarningKind;
 
     /// Returns the results of `record` for two devices. The second one is twice as slow.
     pub(crate) fn two_devices(record: Record) -> Record {
@@ -212,12 +213,9 @@ pub(crate) mod tests {
     #[test]
     fn a_warning_of_one_device_names_it() {
         let mut devices = measured(two_devices(one_way())).devices;
-        let warning = |kind: &str| Warning {
-            kind: kind.into(),
-            text: kind.into(),
-        };
-        devices[0].measured.warnings = vec![warning("debug_build")];
-        devices[1].measured.warnings = vec![warning("lost"), warning("debug_build")];
+        let debug_build = Warning::new(WarningKind::DebugBuild, "debug_build");
+        devices[0].measured.warnings = vec![debug_build.clone()];
+        devices[1].measured.warnings = vec![Warning::new(WarningKind::Lost, "lost"), debug_build];
         let texts: Vec<String> = warnings(&devices).into_iter().map(|w| w.text).collect();
         assert_eq!(texts, ["debug_build", "rxe1: lost"]);
     }

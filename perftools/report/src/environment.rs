@@ -3,16 +3,16 @@
 use base::units::{Size, Style};
 use measure::spec::connection::ConnectionInfo;
 
-use super::json::Document;
+use super::json::Records;
 use super::record::{Measured, Outcome};
 
 /// Text of an unknown value.
 const UNKNOWN: &str = "-";
 
-/// Returns the names and values of the environment, from the first measured test. All documents
+/// Returns the names and values of the environment, from the first measured test. All runs
 /// have the same names in the same order.
-pub(super) fn of_document(document: &Document) -> Vec<(&'static str, String)> {
-    let measured = document
+pub(super) fn of_records(records: &Records) -> Vec<(&'static str, String)> {
+    let measured = records
         .tests
         .iter()
         .find_map(|record| match &record.outcome {
@@ -21,9 +21,11 @@ pub(super) fn of_document(document: &Document) -> Vec<(&'static str, String)> {
         });
     let text = |value: Option<String>| value.unwrap_or_else(|| UNKNOWN.to_owned());
     let record = measured.map(|(record, _)| record);
+    let host = measured.and_then(|(_, m)| m.local_host.as_ref());
+    let program = host.map(|host| format!("rperf {}", host.rperf));
     let mut all = vec![
         ("started", text(record.and_then(|r| r.started.clone()))),
-        ("program", document.program.clone()),
+        ("program", text(program)),
         ("command", text(record.and_then(|r| r.command.clone()))),
     ];
     let m = measured.map(|(_, m)| m);

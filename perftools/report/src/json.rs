@@ -1,84 +1,43 @@
-//! JSON output: the records of a run as one document, or one line per record.
+//! JSON output: a line for each interval and for each completed test, in the order of their ends.
 
 use base::error::{Error, Result};
 use base::peer_text::printable_json;
 use measure::spec::test::Test;
 use measure::stats::interval::Interval;
 use serde::{Deserialize, Serialize};
+use serde_json::{Deserializer, Value};
 
 use super::advice::Advice;
 use super::record::{Record, SCHEMA};
 
-/// Records of a run, printed by `--json`.
+/// Line of `rperf --json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Document {
+pub struct JsonLine {
     /// Version of the schema.
     pub schema: u32,
-    /// Name and version of the program.
-    pub program: String,
-    /// Records of the tests, in order of execution.
-    pub tests: Vec<Record>,
-    /// Best settings found by `--auto`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auto: Option<Advice>,
+    /// The content.
+    #[serde(flatten)]
+    pub content: JsonContent,
 }
 
-impl Document {
-    /// Creates a document from records.
-    pub fn new(tests: Vec<Record>) -> Self {
-        Self {
-            schema: SCHEMA,
-            program: format!("rperf {}", env!("CARGO_PKG_VERSION")),
-            tests,
-            auto: None,
-        }
-    }
-
-    /// Parses the output of `--json` or `--json-lines`.
-    ///
-    /// # Errors
-    /// Returns [`Kind::Protocol`](base::error::Kind::Protocol) if `text` is not the output
-    /// of either option, or if it has another version of the schema.
-    pub fn parse(text: &str) -> Result<Self> {
-        let invalid = |e: serde_json::Error| {
-            Error::protocol(format!("parse the records: not a record of rperf: {e}"))
-                .with_help("create a file of records with `rperf --json … > FILE`")
-        };
-        // The file may come from another host, and its strings are printed.
-        let text = &printable_json(text);
-        let document = match serde_json::from_str::<Self>(text) {
-            Ok(document) => document,
-            Err(error) => {
-                let records = parse_lines(text).ok().filter(|records| !records.is_empty());
-                let Some(records) = records else {
-                    return Err(invalid(error));
-                };
-                Self::new(records)
-            }
-        };
-        if document.schema != SCHEMA {
-            return Err(Error::protocol(format!(
-                "parse the records: schema {}, expected schema {SCHEMA}",
-                document.schema
-            )));
-        }
-        Ok(document)
-    }
-
-    /// Formats the document.
-    ///
-    /// # Panics
-    /// Never: all keys of a document are strings.
-    pub fn render(&self) -> String {
-        serde_json::to_string_pretty(self).expect("string keys") + "\n"
-    }
-}
-
-/// Interval of a running test, printed by `--json-lines`.
+/// Content of a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct IntervalLine {
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum JsonContent {
+    /// A completed test.
+    Test(Box<Record>),
+    /// With `--interval`: an interval of a running test.
+    Interval(TestInterval),
+    /// With `--auto`: the best settings, after all measurements.
+    Auto(Advice),
+}
+
+/// Interval of a running test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct TestInterval {
     /// Name of the test.
     pub test: Test,
     /// Host name given on the command line; null if both ends are on this host.
@@ -87,36 +46,76 @@ pub struct IntervalLine {
     pub interval: Interval,
 }
 
-impl IntervalLine {
-    /// Formats the interval as one line.
+impl JsonContent {
+    /// Formats the line with this content.
     ///
     /// # Panics
     /// Never: all keys are strings.
-    pub fn render(&self) -> String {
-        serde_json::to_string(self).expect("string keys") + "\n"
+    pub fn render(self) -> String {
+        let line = JsonLine {
+            schema: SCHEMA,
+            content: self,
+        };
+        serde_json::to_string(&line).expect("string keys") + "\n"
     }
 }
 
-/// Parses the records of `--json-lines`. Skips interval lines, because the records contain the
-/// intervals too.
-fn parse_lines(text: &str) -> serde_json::Result<Vec<Record>> {
-    let mut records = Vec::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        match serde_json::from_str(line) {
-            Ok(record) => records.push(record),
-            Err(error) if serde_json::from_str::<IntervalLine>(line).is_err() => return Err(error),
-            Err(_) => {}
+/// Records of a run, read from the output of `--json`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Records {
+    /// Records of the tests, in order of execution.
+    pub tests: Vec<Record>,
+}
+
+impl Records {
+    /// Creates the records of a run.
+    pub fn new(tests: Vec<Record>) -> Self {
+        Self { tests }
+    }
+
+    /// Parses the output of `--json`. The records contain their intervals, and the measurements of
+    /// `--auto` have records of their own, so the other lines are not needed.
+    ///
+    /// # Errors
+    /// Returns [`Kind::Protocol`](base::error::Kind::Protocol) if `text` is not the output of the
+    /// option, or if it has another version of the schema.
+    pub fn parse(text: &str) -> Result<Self> {
+        let invalid = |cause: &str| {
+            Error::protocol(format!("cannot parse the records: {cause}"))
+                .with_help("create a file of records with `rperf --json … > FILE`")
+        };
+        // The file may come from another host, and its strings are printed.
+        let text = &printable_json(text);
+        let mut tests = Vec::new();
+        let mut lines = 0;
+        for value in Deserializer::from_str(text).into_iter::<Value>() {
+            let not_a_record =
+                |e: serde_json::Error| invalid(&format!("not a record of rperf: {e}"));
+            let value = value.map_err(not_a_record)?;
+            let schema = value.get("schema").and_then(Value::as_u64);
+            if let Some(schema) = schema.filter(|schema| *schema != u64::from(SCHEMA)) {
+                return Err(invalid(&format!(
+                    "schema {schema}, expected schema {SCHEMA}"
+                )));
+            }
+            let line: JsonLine = serde_json::from_value(value).map_err(not_a_record)?;
+            lines += 1;
+            if let JsonContent::Test(record) = line.content {
+                tests.push(*record);
+            }
+        }
+        match lines {
+            0 => Err(invalid("not a record of rperf: it is empty")),
+            _ => Ok(Self::new(tests)),
         }
     }
-    Ok(records)
-}
 
-/// Formats a record as one line.
-///
-/// # Panics
-/// Never: all keys of a record are strings.
-pub fn record_line(record: &Record) -> String {
-    serde_json::to_string(record).expect("string keys") + "\n"
+    /// Formats a line for each record.
+    pub fn render(&self) -> String {
+        let records = self.tests.iter().cloned();
+        let lines = records.map(|record| JsonContent::Test(Box::new(record)).render());
+        lines.collect()
+    }
 }
 
 #[cfg(test)]
@@ -125,57 +124,41 @@ mod tests {
     use crate::samples::{latency, one_way};
 
     #[test]
-    fn documents_read_back_as_written() {
-        let document = Document::new(vec![one_way(), latency()]);
-        assert_eq!(
-            serde_json::from_str::<Document>(&document.render()).unwrap(),
-            document
-        );
-    }
-
-    #[test]
-    fn json_lines_read_back_as_a_document() {
+    fn lines_read_back_as_the_records_of_a_run() {
         let interval = Interval {
             to: 5,
             bandwidth: Some(1.0),
             ..Interval::default()
         };
-        let interval_line = IntervalLine {
+        let line = JsonContent::Interval(TestInterval {
             test: Test::RcBw,
             host: None,
             interval,
-        }
-        .render();
-        let lines = interval_line + &record_line(&one_way()) + "\n" + &record_line(&latency());
-        assert_eq!(
-            Document::parse(&lines).unwrap(),
-            Document::new(vec![one_way(), latency()])
-        );
-        assert!(
-            Document::parse("nonsense")
-                .unwrap_err()
-                .to_string()
-                .contains("not a record of rperf")
-        );
-        assert!(Document::parse("").is_err() && Document::parse("\n{}\n").is_err());
-        let other = Document {
-            schema: 99,
-            ..Document::new(vec![])
-        };
-        assert!(
-            Document::parse(&other.render())
-                .unwrap_err()
-                .to_string()
-                .contains("schema 99")
-        );
+        });
+        let records = Records::new(vec![one_way(), latency()]);
+        let text = line.render() + &records.render();
+        assert_eq!(Records::parse(&text).unwrap(), records);
+        assert_eq!(text.lines().count(), 3);
     }
 
     #[test]
-    fn the_document_has_the_documented_fields() {
-        insta::assert_snapshot!(
-            Document::new(vec![one_way()])
-                .render()
-                .replace(env!("CARGO_PKG_VERSION"), "VERSION")
-        );
+    fn other_texts_are_errors() {
+        for (text, expected) in [
+            ("nonsense", "not a record of rperf"),
+            ("", "it is empty"),
+            ("\n{}\n", "not a record of rperf"),
+            (r#"{"schema": 99, "type": "test"}"#, "schema 99"),
+        ] {
+            let error = Records::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_line_has_the_documented_fields() {
+        let line = JsonContent::Test(Box::new(one_way())).render();
+        let value: Value = serde_json::from_str(&line).unwrap();
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
     }
 }

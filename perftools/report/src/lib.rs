@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`record`] [`devices`] | what is known about a completed test; the sum of several devices |
 //! | [`warning`] [`limits`] [`advice`] | faults that explain a result, limits that it exceeds, what to change |
-//! | [`text`] [`table`] [`csv`] [`json`] [`html`] | one output format each |
+//! | [`text`] [`table`] [`json`] [`html`] | one output format each |
 //! | [`compare`] | the differences between the records of two runs |
 //!
 //! A format is a function from records to text. The sessions build records, and the programs print
@@ -14,7 +14,6 @@
 
 pub mod advice;
 pub mod compare;
-pub mod csv;
 pub mod devices;
 mod environment;
 pub mod html;

@@ -6,7 +6,7 @@ use super::record::{DeviceResult, Measured, Outcome, Record};
 use super::text::Format;
 
 /// A cell of a row: the name of its column and its value.
-type Cell = (String, String);
+type TableCell = (String, String);
 
 /// Value of a cell that is unknown.
 const UNKNOWN: &str = "-";
@@ -83,7 +83,7 @@ impl Table {
     }
 
     /// Returns the columns of the parameters: the size, the depth, and those that the sweep varies.
-    fn parameters(&self, record: &Record, m: &Measured) -> Vec<Cell> {
+    fn parameters(&self, record: &Record, m: &Measured) -> Vec<TableCell> {
         let mut cells = vec![
             cell("size", self.format.style.size(m.spec.msg_size)),
             cell("depth", m.depth),
@@ -103,7 +103,7 @@ impl Table {
     }
 
     #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-    fn latencies(&self, m: &Measured) -> Vec<Cell> {
+    fn latencies(&self, m: &Measured) -> Vec<TableCell> {
         let style = self.format.style;
         let p = m.latency.as_ref();
         let time = |nanos: Option<f64>| {
@@ -119,7 +119,7 @@ impl Table {
         ]
     }
 
-    fn bandwidths(&self, m: &Measured) -> Vec<Cell> {
+    fn bandwidths(&self, m: &Measured) -> Vec<TableCell> {
         let style = self.format.style;
         let messages = m.local_stats.sent.msgs + m.local_stats.received.msgs;
         let bandwidth = m.summary.bandwidth;
@@ -164,7 +164,7 @@ fn width(name: &str) -> usize {
 }
 
 #[allow(clippy::needless_pass_by_value)] // Values of any kind, most of them temporary.
-fn cell(name: &str, value: impl ToString) -> Cell {
+fn cell(name: &str, value: impl ToString) -> TableCell {
     (name.to_owned(), value.to_string())
 }
 

@@ -94,7 +94,7 @@ fn greet(
             server_addr.port, server_addr.host
         ))
         .with_help(
-            "start `rperf` there, set --listen-port (-lp) to its port, or use --qperf for a qperf server",
+            "start `rperf` there, set --port (-lp) to its port, or use --qperf for a qperf server",
         )
     };
     match hello::read_reply(&mut DeadlineReader::new(stream, timeout)) {
@@ -112,7 +112,7 @@ fn greet(
             server_addr.port, server_addr.host
         ))
         .with_help(
-            "see the log of `rperf` there, or start it; set --listen-port (-lp) to its port, or use --qperf for a qperf server",
+            "see the log of `rperf` there, or start it; set --port (-lp) to its port, or use --qperf for a qperf server",
         )),
         Err(error) => {
             Err(error.context(format!("port {} of {}", server_addr.port, server_addr.host)))
@@ -129,7 +129,7 @@ fn connect(server_addr: &ServerAddr) -> Result<TcpStream> {
         return Err(Error::usage(format!(
             "cannot reach the server at {host} port 0: 0 lets a server choose its port"
         ))
-        .with_help("set --listen-port (-lp) to the port that the server prints"));
+        .with_help("set --port (-lp) to the port that the server prints"));
     }
     let deadline = Instant::now() + *wait;
     // Users may write an IPv6 address in brackets, as before a port.
@@ -215,7 +215,7 @@ fn resolve_error(host: &str, error: &std::io::Error) -> Error {
             .rsplit_once(':')
             .is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
         {
-            "specify the port with --listen-port (-lp)".to_owned()
+            "specify the port with --port (-lp)".to_owned()
         }
         None => "check the spelling, or specify an IP address".to_owned(),
     };

@@ -1,7 +1,7 @@
 //! Requests the facts of another host over the control port.
 //!
 //! Both sides send a hello and authenticate if the server has a token. Then the client sends
-//! `AskFacts`, and the server replies with `Facts`. rperf servers and `serve` answer this request.
+//! `AskFacts`, and an rperf server replies with `Facts`.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ fn exchange(mut stream: TcpStream, deadline: Instant, token: Option<&Token>) -> 
     hello::write_request(&mut stream)?;
     let reply = hello::read_reply(&mut DeadlineReader::new(&stream, time_until(deadline)))?;
     let hello::Peer::Rperf(server) = reply else {
-        return Err(Error::protocol("the server is neither ribinfo nor rperf"));
+        return Err(Error::protocol("the server is not rperf"));
     };
     hello::check(&server, "the peer")?;
     let keys = handshake::connect(&stream, &server, token, time_until(deadline))?;
@@ -104,6 +104,7 @@ fn facts_in(reply: FactsMessage) -> Result<PeerFacts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use host::peer::PeerPort;
     use std::net::{Ipv4Addr, TcpListener};
 
     #[test]
@@ -170,5 +171,32 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.contains(&port.to_string()), "{text}");
+    }
+
+    #[test]
+    fn the_facts_of_a_thousand_ports_fit_a_frame() {
+        let port = PeerPort {
+            device: "mlx5_1000".into(),
+            port: 1,
+            iwarp: false,
+            link_layer: "Ethernet".into(),
+            active: true,
+            roce_mode: Some("RoCE v2".into()),
+            kinds: vec!["IB/RoCE v1".into(), "RoCE v2".into()],
+            addresses: vec!["fe80:1234:5678:9abc:def0:1234:5678:9abc".parse().unwrap(); 16],
+            subnet_prefix: None,
+            mtu: Some(4096),
+            netdev: Some("enp1000s0f0np0".into()),
+        };
+        let facts = PeerFacts {
+            host: "node".into(),
+            ports: vec![port; 1000],
+        };
+        let mut bytes = Vec::new();
+        let message = FactsMessage::Facts(Box::new(facts.clone()));
+        frame::write_up_to(&mut bytes, &message, frame::MAX_FACTS_LEN).unwrap();
+        assert!(bytes.len() > frame::MAX_LEN);
+        let read = frame::read_up_to(&mut bytes.as_slice(), frame::MAX_FACTS_LEN).unwrap();
+        assert!(matches!(read, FactsMessage::Facts(read) if *read == facts));
     }
 }

@@ -1,6 +1,5 @@
 //! Command-line arguments of `ribinfo`.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use ipnet::IpNet;
 const AFTER_HELP: &str = "\
 Examples:
   ribinfo check                check the configuration of this host
-  ribinfo check --peer node1   also check compatibility with node1, which runs `ribinfo serve`
+  ribinfo check --peer node1   also check compatibility with node1, which runs `rperf`
   ribinfo capture /tmp/tree    save all facts of this host, for use with --root
 
 Exit status:
@@ -58,11 +57,10 @@ pub struct Global {
 /// The subcommands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// List devices and their node GUIDs, as ibv_devices
-    Devices,
-    /// Show verbs attributes of devices and ports, as ibv_devinfo
-    Devinfo {
-        /// Show all attributes
+    /// Show devices and ports from libibverbs, as ibv_devices and ibv_devinfo
+    #[command(alias = "devinfo")]
+    Devices {
+        /// Show all attributes, under the names of ibv_query_device_ex(3) and ibv_query_port(3)
         #[arg(short, long)]
         verbose: bool,
         /// Show only this device
@@ -109,8 +107,6 @@ pub enum Command {
     Expect,
     /// Print the facts of this host as JSON, for check --peer-facts on another host
     Facts,
-    /// Answer check --peer of other hosts until interrupted
-    Serve(Serve),
     /// Show the counters of ports, or how fast they increase
     Counters {
         /// Show only this device or port, such as mlx5_0 or mlx5_0/1
@@ -126,12 +122,6 @@ pub enum Command {
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1", requires = "watch")]
         interval: Duration,
     },
-    /// Show the rates of ports and the RDMA objects of processes, until interrupted or q
-    Top {
-        /// Time between two readings
-        #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "2")]
-        interval: Duration,
-    },
     /// Print counters, links, objects and findings as metrics for Prometheus, or serve them
     Export(Export),
     /// Save all facts of this host to a directory, for --root on another host
@@ -140,25 +130,6 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-}
-
-/// Options of `serve`.
-#[derive(Args, Clone, Debug)]
-pub struct Serve {
-    /// TCP port to listen on
-    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL)]
-    pub port: u16,
-    /// Listen only on this address [default: all addresses]
-    #[arg(long, value_name = "ADDRESS")]
-    pub bind: Option<IpAddr>,
-    /// Answer only clients from these networks and from this host; may be repeated [default:
-    /// answer all clients]
-    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
-    pub allow: Vec<IpNet>,
-    /// File with a shared secret of at least 16 bytes; only clients with the same secret are
-    /// answered
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
 }
 
 /// Options of `export`.
@@ -201,8 +172,8 @@ pub struct Export {
 
 impl Export {
     /// Returns the options of the exporter.
-    pub(crate) fn options(&self) -> export::Options {
-        export::Options {
+    pub(crate) fn options(&self) -> export::ExportOptions {
+        export::ExportOptions {
             listen: self.listen,
             allow: self.allow.clone(),
             check_interval: self.check_interval,
@@ -222,12 +193,12 @@ pub struct Check {
     /// Run only these checks
     #[arg(value_name = "CHECK")]
     pub checks: Vec<String>,
-    /// Compare with this host, which runs `ribinfo serve` or an rperf server
+    /// Compare with this host, which runs `rperf`
     #[arg(long, value_name = "HOST")]
     pub peer: Option<String>,
     /// TCP port of the peer
-    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL, value_parser = clap::value_parser!(u16).range(1..))]
-    pub peer_port: u16,
+    #[arg(long, alias = "peer-port", value_name = "PORT", default_value_t = ports::CONTROL, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
     /// File with the shared secret of the peer
     #[arg(long, value_name = "FILE", requires = "peer")]
     pub token_file: Option<PathBuf>,
@@ -279,6 +250,7 @@ fn lid(text: &str) -> Result<u16, String> {
 
 /// Words of other tools, each with the subcommand that they follow, and the equivalent.
 const OTHER_TOOLS: &[(&str, &str, &str)] = &[
+    ("devices", "-l", DEVICES),
     ("devinfo", "-l", DEVICES),
     ("stat", "-l", DEVICES),
     ("stat", "-s", "`ribinfo links` has one line for each port"),
@@ -289,6 +261,7 @@ const OTHER_TOOLS: &[(&str, &str, &str)] = &[
     ("", "ibping", "run `ribping`"),
     ("", "ibstatus", "run `ribinfo stat`"),
     ("", "ibv_devices", DEVICES),
+    ("", "ibv_devinfo", DEVICES),
     ("", "perfquery", "run `ribinfo counters`"),
     ("", "show_gids", "run `ribinfo gids`"),
     ("", "sminfo", "run `ribinfo sm`"),

@@ -24,10 +24,9 @@ use host::{HostFacts, capture};
 use session::facts::request_facts;
 use session::protocol::token::Token;
 
-use super::args::{Check, Command, Export, Global, Info, Serve, other_tool};
-use super::display::check::{Report, SCHEMA};
+use super::args::{Check, Command, Export, Global, Info, other_tool};
+use super::display::check::{CheckReport, SCHEMA};
 use super::display::{self, PROBLEM};
-use super::serve::FactsServer;
 use super::watch;
 use crate::usage;
 
@@ -56,14 +55,6 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     status
 }
 
-fn serve(root: &Root, options: &Serve) -> Result<()> {
-    let server = FactsServer::bind(root, options)?;
-    server.stopper().stop_on_signals()?;
-    log::start_writer("ribinfo")?;
-    log(format_args!("ribinfo: serving on {}", server.local_addr()?));
-    server.run()
-}
-
 /// Runs a command and returns its output, which is safe to print, and its exit status.
 ///
 /// # Errors
@@ -77,15 +68,14 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
     let root = root(&info.global)?;
     let json = info.global.json;
     let text = match &info.command {
-        Command::Devices => display::devices::show(&root, json)?,
-        Command::Devinfo {
+        Command::Devices {
             verbose,
             device,
             name,
             port,
         } => {
             let device = device.as_deref().or(name.as_deref());
-            return display::devinfo::show(&root, *verbose, device, *port, json);
+            return display::devices::show(&root, *verbose, device, *port, json);
         }
         Command::Stat { device, name, port } => {
             let device = device.as_deref().or(name.as_deref());
@@ -99,7 +89,6 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
             expect::manifest(&HostFacts::read(&root, &expect::wanted_by_manifest(), None))
         }
         Command::Facts => display::json(&PeerFacts::collect(&root))?,
-        Command::Serve(options) => serve(&root, options).map(|()| String::new())?,
         Command::Counters {
             port,
             watch,
@@ -108,9 +97,6 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
         } if *watch => {
             let interval = (*interval).max(MIN_INTERVAL);
             watch::counters::watch(&root, port.as_deref(), interval).map(|()| String::new())?
-        }
-        Command::Top { interval } => {
-            watch::top::top(&root, (*interval).max(MIN_INTERVAL)).map(|()| String::new())?
         }
         Command::Counters { port, all, .. } => {
             watch::counters::once(&root, port.as_deref(), *all, json)?
@@ -198,7 +184,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     let peer = match (&options.peer, &options.peer_facts) {
         (Some(host), _) => {
             let token = options.token_file.as_deref().map(Token::read).transpose()?;
-            let facts = request_facts(host, options.peer_port, token.as_ref());
+            let facts = request_facts(host, options.port, token.as_ref());
             Some(facts.map_err(|error| error.to_string()))
         }
         (None, Some(path)) => {
@@ -245,7 +231,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         findings.retain(is_useful);
     }
     let text = if json {
-        display::json(&Report {
+        display::json(&CheckReport {
             schema: SCHEMA,
             status: level,
             findings: &findings,

@@ -43,7 +43,7 @@ pub enum TransportArg {
 /// connection, like with rping. The server also answers ibping and rping.
 ///
 /// Errors do not end the client: it connects again, and prints the number and the reason of each
-/// lost ping. SIGQUIT (Ctrl-\\) and SIGUSR1 print statistics.
+/// lost ping. SIGQUIT (`Ctrl-\`) and SIGUSR1 print statistics.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ribping", version, after_help = AFTER_HELP, after_long_help = format!("{AFTER_HELP}\n\n{EXIT_STATUS}"))]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
@@ -174,6 +174,23 @@ impl PingArgs {
     pub(crate) fn verbosity(&self) -> u8 {
         self.verbose.max(self.debug)
     }
+}
+
+/// Options of ping and rping, as clap names them in an error, and the equivalent.
+const OTHER_TOOLS: &[(&str, &str)] = &[
+    ("-a", "rping's -a HOST is `ribping HOST`"),
+    (
+        "--sm_port <LID>",
+        "rping's -s is `ribping -S`, ping's -s BYTES is --size BYTES, and ibping's -s has a LID",
+    ),
+    ("-W", "ping's -W SECONDS is -t MILLISECONDS"),
+];
+
+/// Returns the equivalent of an option of ping or rping that is not known here or has another
+/// value.
+pub(super) fn other_tool(option: &str) -> Option<&'static str> {
+    let found = OTHER_TOOLS.iter().find(|row| row.0 == option);
+    found.map(|row| row.1)
 }
 
 /// Parses a decimal number or, after `0x`, a hexadecimal one, like ibping.

@@ -12,7 +12,8 @@ mod run;
 mod server;
 pub mod session;
 pub mod stop;
-pub(crate) mod target;
+#[doc(hidden)]
+pub mod target;
 mod tracker;
 mod transport;
 mod transport_choice;

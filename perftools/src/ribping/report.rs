@@ -22,7 +22,6 @@ pub(crate) struct PingInfo {
     /// Target, such as `Lid 4`.
     pub target: String,
     /// Name of the transport: `umad` or `rdma_cm`.
-    #[serde(rename = "way")]
     pub transport: &'static str,
     /// Local device.
     pub device: String,
@@ -33,7 +32,7 @@ pub(crate) struct PingInfo {
 /// Collects the results of a run and prints them.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
-pub struct Report {
+pub struct PingReport {
     info: PingInfo,
     is_quiet: bool,
     is_flood: bool,
@@ -81,7 +80,7 @@ struct Document<'a> {
     rtt_ns: Option<Percentiles>,
 }
 
-impl Report {
+impl PingReport {
     /// Creates a report. With `is_quiet` it prints no line per reply; with `shows_errors` it logs
     /// unexpected replies and failures.
     pub(crate) fn new(info: PingInfo, is_quiet: bool, shows_errors: bool) -> Self {
@@ -399,7 +398,7 @@ mod tests {
     #[test]
     fn successive_losses_of_one_reason_are_logged_once() {
         for is_flood in [true, false] {
-            let report = Report::new(PingInfo::default(), true, false);
+            let report = PingReport::new(PingInfo::default(), true, false);
             let mut report = report.with_flood(is_flood);
             assert!(!report.is_repeated("no server"));
             report.record_lost(0, "no server");
@@ -408,14 +407,14 @@ mod tests {
         }
     }
 
-    fn report() -> Report {
+    fn report() -> PingReport {
         let info = PingInfo {
             target: "Lid 4".into(),
             transport: "umad",
             device: "ibsim0".into(),
             port: 1,
         };
-        let mut report = Report::new(info, true, false);
+        let mut report = PingReport::new(info, true, false);
         let start = Instant::now();
         for (seq, micros) in [(0, 1500), (1, 2500), (2, 0)] {
             report.tracker().record_sent(seq, start);
@@ -479,7 +478,7 @@ mod tests {
             device: String::new(),
             port: 1,
         };
-        let report = Report::new(info, true, false);
+        let report = PingReport::new(info, true, false);
         let text = report.summary(Duration::ZERO);
         assert!(
             text.contains("0 packets transmitted, 0 received, -% packet loss")

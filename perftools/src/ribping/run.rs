@@ -9,8 +9,8 @@ use base::log::{self, log};
 use base::memory::share_heap_if_limited;
 use clap::Parser;
 
-use super::args::PingArgs;
-use super::report::{PingInfo, Report};
+use super::args::{PingArgs, other_tool};
+use super::report::{PingInfo, PingReport};
 use super::session::PingConfig;
 use super::stop::StopFlag;
 use super::target::Target;
@@ -23,7 +23,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     share_heap_if_limited();
     let args = match PingArgs::try_parse_from(args) {
         Ok(args) => args,
-        Err(error) => return usage::exit("ribping", &error, |_| None),
+        Err(error) => return usage::exit("ribping", &error, other_tool),
     };
     let result = match args.target {
         Some(_) => ping(&args),
@@ -60,7 +60,7 @@ fn ping(args: &PingArgs) -> Result<ExitCode> {
                 target: args.target.clone().unwrap_or_default(),
                 ..PingInfo::default()
             };
-            let mut report = Report::new(info, true, false);
+            let mut report = PingReport::new(info, true, false);
             report.set_error(&error);
             report.finish(true)?;
             return Err(error);
@@ -79,7 +79,7 @@ fn ping(args: &PingArgs) -> Result<ExitCode> {
 /// - [`Kind::Usage`](base::error::Kind::Usage) if the command line is invalid.
 /// - Other kinds if this host has no port for the target, or does not know it. A peer that does not
 ///   answer is not an error.
-pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Report> {
+pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<PingReport> {
     let config = PingConfig::new(args)?;
     let target = Target::parse(
         args.target.as_deref().unwrap_or_default(),
@@ -105,7 +105,7 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Report> {
             ..PingInfo::default()
         },
     };
-    let mut report = Report::new(
+    let mut report = PingReport::new(
         info,
         args.flood || args.json,
         args.errors || args.verbosity() > 0,

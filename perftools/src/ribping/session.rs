@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Result};
 
 use super::args::PingArgs;
-use super::report::Report;
+use super::report::PingReport;
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::tracker::PingCounts;
 use super::transport::{Link, NO_REPLY, PingEvent};
@@ -69,7 +69,12 @@ impl PingConfig {
 /// Pings until the count or the deadline is reached, `stop` is set or standard output is closed.
 ///
 /// A failed transport loses the ping in flight. It is opened again for the next ping.
-pub(crate) fn run(link: &mut Link<'_>, config: &PingConfig, stop: &StopFlag, report: &mut Report) {
+pub(crate) fn run(
+    link: &mut Link<'_>,
+    config: &PingConfig,
+    stop: &StopFlag,
+    report: &mut PingReport,
+) {
     let start = Instant::now();
     let end = config.deadline.map(|deadline| start + deadline);
     let is_over = |now: Instant| stop.is_set() || end.is_some_and(|end| now >= end);
@@ -114,7 +119,7 @@ struct Session<'a, 'l> {
     link: &'a mut Link<'l>,
     config: &'a PingConfig,
     stop: &'a StopFlag,
-    report: &'a mut Report,
+    report: &'a mut PingReport,
     is_over: &'a dyn Fn(Instant) -> bool,
     has_explained: bool,
 }
@@ -319,14 +324,14 @@ mod tests {
         }))
     }
 
-    fn report() -> Report {
+    fn report() -> PingReport {
         let info = PingInfo {
             target: "Lid 4".into(),
             transport: "fake",
             device: "fake0".into(),
             port: 1,
         };
-        Report::new(info, true, false)
+        PingReport::new(info, true, false)
     }
 
     fn pong(seq: u32) -> PingEvent {
@@ -370,7 +375,7 @@ mod tests {
         }
     }
 
-    fn run_script(script: Script, config: &PingConfig) -> (Report, Rc<RefCell<Script>>) {
+    fn run_script(script: Script, config: &PingConfig) -> (PingReport, Rc<RefCell<Script>>) {
         let script = Rc::new(RefCell::new(script));
         let mut report = report();
         run(
@@ -382,7 +387,7 @@ mod tests {
         (report, script)
     }
 
-    fn run_with(events: Vec<Vec<PingEvent>>, tries: u32) -> (Report, Vec<u32>) {
+    fn run_with(events: Vec<Vec<PingEvent>>, tries: u32) -> (PingReport, Vec<u32>) {
         let script = Script {
             replies: events.into_iter().map(Ok).collect(),
             ..Script::default()

@@ -7,7 +7,7 @@ use ibumad::{Guid, Lid};
 
 /// The target of the pings as written on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// The port with this LID.
     Lid(Lid),
     /// The port with this GUID.
@@ -24,7 +24,7 @@ impl Target {
     /// # Errors
     /// Returns [`Kind::Usage`](base::error::Kind::Usage) if the text is not what the
     /// options require, or is a number that is not a LID.
-    pub(crate) fn parse(text: &str, is_lid: bool, is_guid: bool) -> Result<Self> {
+    pub fn parse(text: &str, is_lid: bool, is_guid: bool) -> Result<Self> {
         let lid = || text.parse::<Lid>().ok().filter(|lid| lid.is_unicast());
         if is_guid {
             let guid = text.parse().map_err(|_| {

@@ -42,7 +42,7 @@ impl PingCounts {
 }
 
 #[derive(Debug)]
-struct Sent {
+struct SentPing {
     seq: u32,
     time: Instant,
     has_started: bool,
@@ -53,7 +53,7 @@ struct Sent {
 /// Tracks sent pings and matches replies to them.
 #[derive(Debug, Default)]
 pub(crate) struct PingTracker {
-    recent: VecDeque<Sent>,
+    recent: VecDeque<SentPing>,
     counts: PingCounts,
 }
 
@@ -63,7 +63,7 @@ impl PingTracker {
         if self.recent.len() == RECENT_PINGS {
             self.recent.pop_front();
         }
-        self.recent.push_back(Sent {
+        self.recent.push_back(SentPing {
             seq,
             time: now,
             has_started: false,
@@ -126,7 +126,7 @@ impl PingTracker {
         self.counts
     }
 
-    fn find(&mut self, seq: u32) -> Option<&mut Sent> {
+    fn find(&mut self, seq: u32) -> Option<&mut SentPing> {
         self.recent.iter_mut().rev().find(|sent| sent.seq == seq)
     }
 }

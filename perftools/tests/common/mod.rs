@@ -58,9 +58,17 @@ pub(crate) fn fails(line: &str, code: i32) -> String {
 pub(crate) fn json(line: &str) -> Vec<Value> {
     let output = run(&format!("--json {line}"));
     assert!(output.success(), "{line}: {output}");
-    let document: Value = serde_json::from_str(&output.stdout).expect("JSON");
-    assert_eq!(document["schema"], 1);
-    document["tests"].as_array().expect("tests").clone()
+    let records = records(&output.stdout);
+    assert!(records.iter().all(|record| record["schema"] == 1));
+    records
+}
+
+/// Returns the lines of `rperf --json` that are records of tests.
+pub(crate) fn records(text: &str) -> Vec<Value> {
+    let lines = text.lines().map(|line| {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    });
+    lines.filter(|line| line["type"] == "test").collect()
 }
 
 /// An `rperf` server. It is killed when it is dropped.

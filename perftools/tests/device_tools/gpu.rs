@@ -7,13 +7,12 @@ use std::path::Path;
 use std::process::Command;
 
 use measure::engine::payload;
-use serde_json::Value;
 use test_support::lab::{self, built_library, report_device};
 use test_support::process::{self, Finished};
 use test_support::temp_dir::TempDir;
 use test_support::udmabuf;
 
-use crate::common::{Server, devices, rperf};
+use crate::common::{Server, devices, records, rperf};
 
 /// Description of the GPU in reports.
 const GPU: &str = "GPU cuda:0 (NVIDIA Model)";
@@ -88,11 +87,6 @@ impl Cuda {
     }
 }
 
-fn records(output: &Finished) -> Vec<Value> {
-    let document: Value = serde_json::from_str(&output.stdout).expect("JSON");
-    document["tests"].as_array().expect("tests").clone()
-}
-
 /// Each end has one buffer with the message to send. Each buffer that a message arrived in has it,
 /// too.
 #[test]
@@ -113,7 +107,7 @@ fn messages_move_between_the_memory_of_gpus() {
     let cuda = Cuda::new();
     let names: Vec<&str> = tests.iter().map(|test| test.0).collect();
     let line = format!("--json --gpu cuda:0 -m {SIZE} {}", names.join(" "));
-    let records = records(&cuda.run_on_model(&line));
+    let records = records(&cuda.run_on_model(&line).stdout);
     assert_eq!(records.len(), tests.len());
     for record in &records {
         for end in ["local", "remote"] {

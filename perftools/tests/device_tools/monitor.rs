@@ -27,7 +27,7 @@ fn paths_of_devices_are_probed_and_lost_ones_named() {
     let server = Server::start();
     let port = server.port;
     let line = format!(
-        "monitor --json-lines --interval 50ms --timeout 2s --devices {} localhost:{port}",
+        "monitor --json --interval 50ms --timeout 2s --devices {} localhost:{port}",
         devices.join(",")
     );
     let monitor = Process::spawn(rperf().args(line.split_whitespace()));
@@ -68,7 +68,7 @@ fn paths_of_devices_are_probed_and_lost_ones_named() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn objects_of_processes_are_exported_and_listed() {
+fn objects_of_processes_are_exported() {
     let devices = devices();
     let server = Server::with_options(&["-v"]);
     let clients = devices.iter().map(|device| {
@@ -89,18 +89,6 @@ fn objects_of_processes_are_exported_and_listed() {
             assert!(is_exported, "{start}: {text}");
         }
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
-    let top = Process::spawn(command.args(["top", "--interval", "200ms"]));
-    for device in &devices {
-        top.next_stdout_line(&format!("{device}/1"));
-    }
-    let owner = top.next_stdout_line(" rperf ");
-    assert!(
-        devices.iter().any(|device| owner.contains(device)),
-        "{owner}"
-    );
-    top.interrupt();
-    assert_eq!(top.wait().code(), Some(0));
     clients.into_iter().for_each(Process::kill);
 }
 
@@ -115,7 +103,7 @@ fn export_has_the_state_of_each_device() {
             let line = format!("{metric}{labels} ");
             assert!(output.stdout.contains(&line), "{line}: {output}");
         }
-        let check = format!("ribinfo_check_level{{subject=\"port\",object=\"{device}/1\"}} 0.0");
+        let check = format!("ribinfo_check_level{{check=\"port\",object=\"{device}/1\"}} 0.0");
         assert!(output.stdout.contains(&check), "{output}");
     }
     assert!(output.stdout.contains("counter=\"sent_pkts\""), "{output}");

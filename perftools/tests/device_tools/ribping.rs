@@ -106,12 +106,12 @@ fn client_chooses_the_transport_for_each_address() {
             "rdma_cm"
         };
         assert_eq!(
-            (value["way"].as_str(), value["device"].as_str()),
+            (value["transport"].as_str(), value["device"].as_str()),
             (Some(transport), Some(context.device_name())),
             "{ip}"
         );
         let value = ping_five(&["--via", "rdma_cm", "--size", "65536", &ip.to_string()]);
-        assert_eq!(value["way"], "rdma_cm");
+        assert_eq!(value["transport"], "rdma_cm");
     }
     interrupt(server);
 }
@@ -130,7 +130,7 @@ fn unmapped_gids_are_pinged_with_datagrams() {
             let value = ping_five(&["-C", context.device_name(), &gid.to_string()]);
             let is_mapped = gid.to_ipv4_mapped().is_some();
             assert_eq!(
-                value["way"],
+                value["transport"],
                 if is_mapped { "rdma_cm" } else { "umad" },
                 "{gid}"
             );
@@ -163,7 +163,7 @@ fn rping_server_answers_ribping() {
         let ip = ip.to_string();
         let _server = rping_server(&ip);
         let value = ping_five(&["--via", "rdma_cm", &ip]);
-        assert_eq!(value["way"], "rdma_cm");
+        assert_eq!(value["transport"], "rdma_cm");
     }
 }
 

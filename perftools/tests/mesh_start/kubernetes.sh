@@ -38,7 +38,7 @@ mesh() {
     "$rperf" mesh --selector app=rperf --start kubectl --remote-rperf "$rperf" \
         --slow-latency 1000 "$@"
 }
-mesh --csv -n 100 tcp_lat
+mesh --json -n 100 tcp_lat
 echo "servers after the run: $(servers)"
 mesh -t 60 tcp_bw >/dev/null 2>&1 &
 await_servers 3

@@ -65,7 +65,7 @@ mesh() {
     salloc --nodes=4 --quiet "$rperf" mesh --start slurm --remote-rperf "$rperf" \
         --slow-latency 1000 "$@"
 }
-mesh --csv -n 100 tcp_lat
+mesh --json -n 100 tcp_lat
 echo "servers after the run: $(servers)"
 mesh -t 60 tcp_bw >/dev/null 2>&1 &
 await_servers 4

@@ -31,7 +31,7 @@ mesh() {
     "$rperf" mesh 127.0.0.2:7002,127.0.0.3:7003 --start ssh --launcher "$ssh" \
         --remote-rperf "$rperf" --slow-latency 1000 "$@"
 }
-mesh --csv -n 100 tcp_lat
+mesh --json -n 100 tcp_lat
 echo "servers after the run: $(servers)"
 mesh -t 60 tcp_bw >/dev/null 2>&1 &
 await_servers 2

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use crate::common::{Server, fails, json, rperf, run};
+use crate::common::{Server, fails, json, records, rperf, run};
 use test_support::process;
 use test_support::temp_dir::TempDir;
 
@@ -57,10 +57,6 @@ fn values_out_of_range_are_rejected_before_connecting() {
         (
             "nowhere.invalid --burst 4 rc_bw",
             "help: add --rate-limit, or remove --burst",
-        ),
-        (
-            "nowhere.invalid --extra-memory 2T rc_bw",
-            "extra memory of 2 TiB: the maximum is 1 TiB",
         ),
         (
             "nowhere.invalid --rate-limit 0B/s rc_bw",
@@ -165,7 +161,13 @@ fn unusable_payload_files_are_rejected() {
 fn help_and_version_are_printed() {
     assert!(run("--version").success());
     let help = run("--help").stdout;
-    for word in ["--msg-size", "rc_bi_bw", "run a server", "-cm1"] {
+    for word in [
+        "--msg-size",
+        "-m,",
+        "run a server",
+        "rperf mesh",
+        "--help tuning",
+    ] {
         assert!(help.contains(word), "{word}: {help}");
     }
     for (topic, word) in [
@@ -178,6 +180,8 @@ fn help_and_version_are_printed() {
         ("compare", "--threshold <PERCENT>"),
         ("opts", "--msg-size SIZE (-m)"),
         ("categories", "examples"),
+        ("tuning", "--recv-list <N>"),
+        ("options", "rc_bi_bw"),
         ("sctp_lat", "messages of 1 byte"),
         ("rc_bw", "messages of 64 KiB"),
     ] {
@@ -187,6 +191,21 @@ fn help_and_version_are_printed() {
     let help = run("report --help").stdout;
     assert!(help.starts_with("Writes an HTML page"), "{help}");
     assert!(fails("--help nonsense", 2).contains("no help topic named `nonsense`"));
+}
+
+#[test]
+fn options_of_ping_and_rping_have_a_hint() {
+    for (line, expected) in [
+        ("-s", "rping's -s is `ribping -S`"),
+        ("-s node", "ping's -s BYTES is --size BYTES"),
+        ("-c 1 -a node", "rping's -a HOST is `ribping HOST`"),
+        ("-W 1 node", "ping's -W SECONDS is -t MILLISECONDS"),
+    ] {
+        let mut ribping = std::process::Command::new(env!("CARGO_BIN_EXE_ribping"));
+        let output = process::output(ribping.args(line.split(' ')));
+        assert!(output.stderr.contains(expected), "{line}: {output}");
+        assert_eq!(output.code(), Some(2), "{line}");
+    }
 }
 
 #[test]
@@ -228,7 +247,7 @@ fn arguments_that_are_not_utf8_are_printed_with_escapes() {
             .contains("cannot resolve the host name a\u{fffd}b"),
         "{output}"
     );
-    assert!(fails("node:7 conf", 1).contains("--listen-port (-lp)"));
+    assert!(fails("node:7 conf", 1).contains("--port (-lp)"));
 }
 
 #[test]
@@ -326,13 +345,14 @@ fn compare_exits_with_1_if_a_run_is_slower() {
     let directory = TempDir::new();
     let file = |name: &str| directory.path().join(name).display().to_string();
     let output = run("--json -n 2000 --repeat 3 tcp_bw tcp_lat");
-    let mut document: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
-    assert_eq!(document["tests"].as_array().unwrap().len(), 6);
+    let mut tests = records(&output.stdout);
+    assert_eq!(tests.len(), 6);
     let mut write = |name: &str, bandwidth: f64| {
-        for test in document["tests"].as_array_mut().unwrap() {
+        for test in &mut tests {
             test["outcome"]["measured"]["summary"]["bandwidth"] = serde_json::json!(bandwidth);
         }
-        std::fs::write(file(name), document.to_string()).unwrap();
+        let lines: Vec<String> = tests.iter().map(ToString::to_string).collect();
+        std::fs::write(file(name), lines.join("\n")).unwrap();
     };
     write("old", 1000.0);
     write("new", 1.0);
@@ -349,21 +369,11 @@ fn compare_exits_with_1_if_a_run_is_slower() {
 }
 
 #[test]
-fn sweep_prints_a_table_and_csv_one_line_per_test() {
+fn sweep_prints_a_table() {
     let text = run("-n 50 --sizes 64,4K tcp_lat").stdout;
     assert_eq!(text.lines().count(), 4, "{text}");
     assert!(
         text.starts_with("tcp_lat:  ") && text.contains("p99.9") && text.contains("4 KiB"),
         "{text}"
     );
-    let text = run("--csv -n 50 tcp_bw tcp_lat").stdout;
-    let columns: Vec<usize> = text.lines().map(|line| line.matches(',').count()).collect();
-    assert_eq!(columns.len(), 3);
-    assert!(columns.iter().all(|n| *n == columns[0]), "{text}");
-    let text = run("--json-lines -n 50 tcp_bw tcp_lat").stdout;
-    let tests: Vec<serde_json::Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(tests[1]["test"], "tcp_lat");
 }

@@ -342,7 +342,7 @@ fn flood_of_heartbeats_does_not_grow_a_server() {
     let server = Server::start();
     let mut stream = begin_test(&server);
     stream.write_all(&padded_frame(&large_ready())).unwrap();
-    let (sent, growth) = flood(&stream, r#""at_work""#, 1000, server.id());
+    let (sent, growth) = flood(&stream, r#""heartbeat""#, 1000, server.id());
     assert!(
         sent == 1000 && growth < MAX_GROWTH_KIB,
         "{sent} frames, {growth} KiB"

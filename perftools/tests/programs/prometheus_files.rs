@@ -47,7 +47,7 @@ fn exported() -> BTreeSet<String> {
 fn monitored() -> BTreeSet<String> {
     let server = Server::start();
     let line = format!(
-        "monitor --json-lines --interval 50ms --listen 127.0.0.1:0 localhost:{}",
+        "monitor --json --interval 50ms --listen 127.0.0.1:0 localhost:{}",
         server.port
     );
     let monitor = Process::spawn(rperf().args(line.split_whitespace()));

@@ -229,7 +229,6 @@ fn a_host_without_rdma_says_so() {
     for args in [
         "devices",
         "devices --json",
-        "devinfo",
         "stat",
         "stat mlx5_0",
         "gids",
@@ -237,7 +236,6 @@ fn a_host_without_rdma_says_so() {
         "links --json",
         "counters",
         "counters --watch",
-        "top",
         "sm",
     ] {
         let args: Vec<&str> = args.split(' ').collect();
@@ -268,7 +266,7 @@ fn words_of_other_tools_and_endless_files_are_refused() {
         (&["stat", "-l"], "`ribinfo devices` lists the devices", 2),
         (&["foo"], "'foo'; help: see `ribinfo --help`", 2),
         (
-            &["serve", "-l"],
+            &["facts", "-l"],
             "ribinfo: unexpected argument '-l' found; help: see `ribinfo --help`\n",
             2,
         ),

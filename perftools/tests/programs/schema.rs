@@ -3,9 +3,7 @@
 use crate::common::{Server, run};
 use serde_json::{Map, Value};
 
-const DOCUMENT: &str = include_str!("../../schema/rperf-1.json");
-const RECORD: &str = include_str!("../../schema/rperf-record-1.json");
-const INTERVAL: &str = include_str!("../../schema/rperf-interval-1.json");
+const RPERF: &str = include_str!("../../schema/rperf-1.json");
 const MONITOR: &str = include_str!("../../schema/rperf-monitor-1.json");
 
 /// A JSON schema validator for the keywords that the schemas use.
@@ -28,8 +26,8 @@ impl Schema {
                     match file {
                         "" => self.any(&self.0["$defs"][name], value, at)?,
                         "rperf-1.json" => {
-                            let document = Schema::new(DOCUMENT);
-                            document.any(&document.0["$defs"][name], value, at)?;
+                            let shared = Schema::new(RPERF);
+                            shared.any(&shared.0["$defs"][name], value, at)?;
                         }
                         other => panic!("{other}"),
                     }
@@ -116,59 +114,44 @@ fn is(name: &Value, value: &Value) -> bool {
 }
 
 #[test]
-fn json_documents_match_the_schema() {
+fn lines_of_tests_match_the_schema() {
     let server = Server::start();
-    let schema = Schema::new(DOCUMENT);
+    let schema = Schema::new(RPERF);
     let line = format!(
         "--json --interval 50ms -t 300ms {} tcp_bw tcp_lat udp_bw conf",
         server.target()
     );
     let output = run(&line);
     assert!(output.success(), "{}", output.stderr);
-    let mut document: Value = serde_json::from_str(&output.stdout).unwrap();
-    schema.check(&document).unwrap();
-    let intervals = document["tests"][0]["outcome"]["measured"]["intervals"]
-        .as_array()
-        .unwrap();
-    assert!(!intervals.is_empty(), "{document}");
-    // A document with a wrong value does not match.
-    document["tests"][1]["outcome"]["measured"]["latency"]["p50"] = "fast".into();
-    let wrong = schema.check(&document).unwrap_err();
-    assert!(wrong.contains("/tests/1"), "{wrong}");
-    document["tests"] = Value::Null;
-    assert!(schema.check(&document).is_err());
-}
-
-#[test]
-fn json_lines_match_their_schemas() {
-    let server = Server::start();
-    let output = run(&format!(
-        "--json-lines --interval 100ms -t 400ms {} tcp_bw tcp_lat",
-        server.target()
-    ));
-    let text = output.stdout.clone();
-    let (record, interval) = (Schema::new(RECORD), Schema::new(INTERVAL));
-    let lines: Vec<Value> = text
+    let mut lines: Vec<Value> = output
+        .stdout
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let (intervals, records): (Vec<_>, Vec<_>) = lines
-        .iter()
-        .partition(|line| line.get("interval").is_some());
-    for line in &intervals {
-        interval.check(line).unwrap();
+    for line in &lines {
+        schema.check(line).unwrap();
     }
-    for line in &records {
-        record.check(line).unwrap();
-    }
-    assert!(records.len() == 2 && intervals.len() >= 4, "{text}");
+    lines.retain(|line| line["type"] == "test");
+    let intervals = &lines[0]["outcome"]["measured"]["intervals"];
+    assert_eq!(lines.len(), 4, "{output}");
+    let count = intervals.as_array().unwrap().len();
+    // Each interval of the record was printed before it.
+    let printed = output
+        .stdout
+        .matches(r#""type":"interval","test":"tcp_bw""#);
+    assert!(count > 0 && printed.count() == count, "{output}");
+    // A line with a wrong value does not match.
+    lines[1]["outcome"]["measured"]["latency"]["p50"] = "fast".into();
+    assert!(schema.check(&lines[1]).is_err());
+    lines[2].as_object_mut().unwrap().remove("outcome");
+    assert!(schema.check(&lines[2]).is_err());
 }
 
 #[test]
 fn lines_of_the_monitor_match_the_schema() {
     let server = Server::start();
     let output = run(&format!(
-        "monitor --json-lines --interval 50ms --report-interval 200ms -t 1s localhost:{},localhost:1",
+        "monitor --json --interval 50ms --report-interval 200ms -t 1s localhost:{},localhost:1",
         server.port
     ));
     let schema = Schema::new(MONITOR);
@@ -189,7 +172,7 @@ fn lines_of_the_monitor_match_the_schema() {
 fn records_of_failed_tests_match_the_schema() {
     let output = run("--json -lp 1 -ws 200ms localhost tcp_bw");
     assert_eq!(output.code(), Some(1));
-    Schema::new(DOCUMENT)
+    Schema::new(RPERF)
         .check(&serde_json::from_str(&output.stdout).unwrap())
         .unwrap();
 }

@@ -376,7 +376,6 @@ fn streams_need_a_bandwidth_test_over_sockets() {
             "nowhere.invalid --parallel 4 -ip 65533 tcp_bw",
             "the last port is 65535",
         ),
-        ("-P 4 nowhere.invalid tcp_bw", "--parallel N"),
     ] {
         let text = fails(line, 2);
         assert!(text.contains(expected), "{line}: {text}");

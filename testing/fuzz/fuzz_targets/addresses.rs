@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::addresses);
+fuzz::target!(fuzz_targets::addresses);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::capture);
+fuzz::target!(fuzz_targets::capture);

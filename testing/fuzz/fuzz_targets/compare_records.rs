@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::compare_records);
+fuzz::target!(fuzz_targets::compare_records);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::configuration);
+fuzz::target!(fuzz_targets::configuration);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::control_frame);
+fuzz::target!(fuzz_targets::control_frame);

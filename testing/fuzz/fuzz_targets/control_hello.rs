@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::control_hello);
+fuzz::target!(fuzz_targets::control_hello);

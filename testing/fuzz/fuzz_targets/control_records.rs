@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::control_records);
+fuzz::target!(fuzz_targets::control_records);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::host_output);
+fuzz::target!(fuzz_targets::host_output);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::http_request);
+fuzz::target!(fuzz_targets::http_request);

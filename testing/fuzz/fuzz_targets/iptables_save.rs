@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::iptables_save);
+fuzz::target!(fuzz_targets::iptables_save);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::mad);
+fuzz::target!(fuzz_targets::mad);

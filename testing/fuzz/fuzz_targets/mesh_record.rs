@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::mesh_record);
+fuzz::target!(fuzz_targets::mesh_record);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::netlink);
+fuzz::target!(fuzz_targets::netlink);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::nft_json);
+fuzz::target!(fuzz_targets::nft_json);

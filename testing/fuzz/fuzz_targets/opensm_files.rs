@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::opensm_files);
+fuzz::target!(fuzz_targets::opensm_files);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::partitions_conf);
+fuzz::target!(fuzz_targets::partitions_conf);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::peer_facts);
+fuzz::target!(fuzz_targets::peer_facts);

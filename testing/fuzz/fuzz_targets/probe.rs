@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::probe);
+fuzz::target!(fuzz_targets::probe);

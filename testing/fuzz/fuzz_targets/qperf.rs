@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::qperf);
+fuzz::target!(fuzz_targets::qperf);

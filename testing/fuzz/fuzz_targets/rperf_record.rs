@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::rperf_record);
+fuzz::target!(fuzz_targets::rperf_record);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::rping);
+fuzz::target!(fuzz_targets::rping);

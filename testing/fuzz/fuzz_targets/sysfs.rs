@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::sysfs);
+fuzz::target!(fuzz_targets::sysfs);

@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(perftools::fuzzing::units);
+fuzz::target!(fuzz_targets::units);

@@ -75,7 +75,7 @@ impl CheckResults {
             "ribinfo_check_level",
             "Worst finding on an object: 0 ok, 1 unknown, 2 warning, 3 fault.",
             worst.iter().map(|((check, object), level)| {
-                ([("subject", *check), ("object", *object)], value(*level))
+                ([("check", *check), ("object", *object)], value(*level))
             }),
         )?;
         metrics.gauges(

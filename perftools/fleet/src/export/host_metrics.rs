@@ -9,9 +9,9 @@ use host::resources::{self, Usage};
 use host::root::Root;
 
 use super::findings::CheckResults;
-use super::port_counters::{self, PortCounters};
+use super::port_counters::{self, ExportedCounters};
 use super::processes;
-use crate::exposition::{Metrics, Source};
+use crate::exposition::{MetricSource, Metrics};
 
 /// Bytes per second of one Mbit/s.
 const BYTES_PER_MBIT: f64 = 125_000.0;
@@ -20,7 +20,7 @@ const BYTES_PER_MBIT: f64 = 125_000.0;
 #[derive(Debug)]
 pub(super) struct HostMetrics {
     devices: Vec<Device>,
-    counters: Vec<PortCounters>,
+    counters: Vec<ExportedCounters>,
     /// RDMA objects of processes, or an error message; `None` below another root.
     usages: Option<Result<Vec<Usage>, String>>,
     checks: Option<Arc<CheckResults>>,
@@ -32,7 +32,7 @@ impl HostMetrics {
         let devices = device::all_without_tables(root);
         let ports = ports(&devices).filter_map(|(device, port)| {
             let number = u8::try_from(port.port).ok()?;
-            Some(PortCounters {
+            Some(ExportedCounters {
                 device: device.name.clone(),
                 port: port.port.to_string(),
                 counters: Counters::of_port(root, &device.name, number),
@@ -75,7 +75,7 @@ fn ports(devices: &[Device]) -> impl Iterator<Item = (&Device, &Port)> {
         .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
 }
 
-impl Source for HostMetrics {
+impl MetricSource for HostMetrics {
     fn write(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         metrics.infos(

@@ -29,7 +29,7 @@ const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of the metrics of a host.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ExportOptions {
     /// Address of the HTTP server; none: the metrics are returned once.
     pub listen: Option<ListenAddr>,
     /// Networks whose clients are answered; empty: all of them.
@@ -41,7 +41,7 @@ pub struct Options {
 }
 
 /// Returns the metrics in the text format of Prometheus.
-pub fn text(root: &Root, options: &Options) -> String {
+pub fn text(root: &Root, options: &ExportOptions) -> String {
     let checks = options.checks.as_ref();
     let checks = checks.map(|selection| Arc::new(CheckResults::run(root, selection)));
     exposition::encode(HostMetrics::read(root, checks), Format::Text)
@@ -51,7 +51,7 @@ pub fn text(root: &Root, options: &Options) -> String {
 ///
 /// # Errors
 /// Returns an error if the address cannot be used, or if no thread can be created.
-pub fn serve(root: &Root, options: &Options) -> Result<()> {
+pub fn serve(root: &Root, options: &ExportOptions) -> Result<()> {
     let Some(listen) = options.listen else {
         return Ok(());
     };

@@ -139,14 +139,14 @@ const SPECIFIED: &[(&str, &str, &str, u64)] = &[
 
 /// A port with its counters.
 #[derive(Debug)]
-pub(super) struct PortCounters {
+pub(super) struct ExportedCounters {
     pub(super) device: String,
     pub(super) port: String,
     pub(super) counters: Counters,
 }
 
 /// Writes the counters of all ports.
-pub(super) fn write(ports: &[PortCounters], metrics: &mut Metrics<'_>) -> fmt::Result {
+pub(super) fn write(ports: &[ExportedCounters], metrics: &mut Metrics<'_>) -> fmt::Result {
     for (file, name, help, unit) in SPECIFIED {
         let file = format!("counters/{file}");
         let samples = ports.iter().filter_map(|port| {

@@ -19,7 +19,7 @@ use super::schedule::Pair;
 
 /// Main result of a test.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Figure {
+pub enum CellFigure {
     /// Bytes per second.
     Bandwidth(f64),
     /// Median latency in nanoseconds.
@@ -31,7 +31,7 @@ pub enum Figure {
 /// Counters of a test at both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Counters {
+pub struct CellCounters {
     /// Messages sent by both ends.
     pub sent: u64,
     /// Messages received by both ends.
@@ -53,7 +53,7 @@ pub struct Counters {
 /// Counters of the ports that show errors or congestion, and their increases during a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct PortCounters {
+pub struct CellPortCounters {
     /// Those of the client.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub from: BTreeMap<String, u64>,
@@ -62,7 +62,7 @@ pub struct PortCounters {
     pub to: BTreeMap<String, u64>,
 }
 
-impl PortCounters {
+impl CellPortCounters {
     /// Returns the counters of the statistics of both ends; `None` if none increased.
     fn new(from: &SideStats, to: &SideStats) -> Option<Self> {
         let [from, to] = [from, to].map(|side| -> BTreeMap<String, u64> {
@@ -75,15 +75,15 @@ impl PortCounters {
 
 /// Results of a test beside its main result.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Detail {
+pub struct CellDetail {
     /// Latencies, for latency tests.
     pub percentiles: Option<Percentiles>,
     /// Bandwidths towards the server and towards the client, of a test in both directions.
     pub directions: Option<(f64, f64)>,
     /// Counters of both ends.
-    pub counters: Option<Counters>,
+    pub counters: Option<CellCounters>,
     /// Counters of the ports, if some increased.
-    pub port_counters: Option<PortCounters>,
+    pub port_counters: Option<CellPortCounters>,
     /// Limits of the user that the result exceeds, each as a sentence.
     pub exceeded: Vec<String>,
     /// Detected conditions that can distort the result.
@@ -98,9 +98,9 @@ pub struct Cell {
     /// Position of the test.
     pub test: u16,
     /// Main result.
-    pub figure: Figure,
+    pub figure: CellFigure,
     /// Other results.
-    pub detail: Option<Box<Detail>>,
+    pub detail: Option<Box<CellDetail>>,
 }
 
 impl Cell {
@@ -109,17 +109,17 @@ impl Cell {
     #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
     pub(crate) fn measured(pair: Pair, test: u16, m: &Measured, exceeded: Vec<String>) -> Self {
         let figure = match (&m.latency, m.summary.bandwidth, m.summary.latency) {
-            (Some(p), ..) => Figure::Latency(p.p50 as f64),
-            (None, Some(bandwidth), _) => Figure::Bandwidth(bandwidth.round()),
-            (None, None, Some(latency)) => Figure::Latency(latency.round()),
-            (None, None, None) => Figure::Failed("no message arrived".into()),
+            (Some(p), ..) => CellFigure::Latency(p.p50 as f64),
+            (None, Some(bandwidth), _) => CellFigure::Bandwidth(bandwidth.round()),
+            (None, None, Some(latency)) => CellFigure::Latency(latency.round()),
+            (None, None, None) => CellFigure::Failed("no message arrived".into()),
         };
         let (l, r) = (&m.local_stats, &m.remote_stats);
         let directions = m.summary.to_server.zip(m.summary.to_client);
-        let detail = Detail {
+        let detail = CellDetail {
             percentiles: m.latency,
             directions: directions.map(|(to, from)| (to.round(), from.round())),
-            counters: Some(Counters {
+            counters: Some(CellCounters {
                 sent: l.sent.msgs + r.sent.msgs,
                 received: l.received.msgs + r.received.msgs,
                 lost: l.lost + r.lost,
@@ -127,7 +127,7 @@ impl Cell {
                 from_cpu: l.cpu.process,
                 to_cpu: r.cpu.process,
             }),
-            port_counters: PortCounters::new(l, r),
+            port_counters: CellPortCounters::new(l, r),
             exceeded,
             warnings: m.warnings.iter().map(|w| w.text.clone()).collect(),
         };
@@ -144,7 +144,7 @@ impl Cell {
         Self {
             pair,
             test,
-            figure: Figure::Failed(error.into()),
+            figure: CellFigure::Failed(error.into()),
             detail: None,
         }
     }
@@ -189,10 +189,10 @@ pub struct NamedCell<'a> {
     pub percentiles: Option<Percentiles>,
     /// Counters of both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counters: Option<Counters>,
+    pub counters: Option<CellCounters>,
     /// Counters of the ports that show errors or congestion, and their increases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port_counters: Option<PortCounters>,
+    pub port_counters: Option<CellPortCounters>,
     /// Limits of the user that the result exceeds, each as a sentence.
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     pub exceeded: Cow<'a, [String]>,
@@ -245,9 +245,9 @@ impl Cells {
                 .map_or(Cow::Borrowed(&[]), |d| Cow::Borrowed(&d.warnings)),
         };
         match &cell.figure {
-            Figure::Bandwidth(value) => named.bandwidth = Some(*value),
-            Figure::Latency(value) => named.latency = Some(*value),
-            Figure::Failed(error) => named.error = Some(Cow::from(&**error)),
+            CellFigure::Bandwidth(value) => named.bandwidth = Some(*value),
+            CellFigure::Latency(value) => named.latency = Some(*value),
+            CellFigure::Failed(error) => named.error = Some(Cow::from(&**error)),
         }
         named
     }
@@ -322,12 +322,12 @@ impl Collector {
 
     fn add(&mut self, named: NamedCell<'_>) -> Result<(), &'static str> {
         let figure = match (named.bandwidth, named.latency, named.error) {
-            (Some(value), None, None) => Figure::Bandwidth(value),
-            (None, Some(value), None) => Figure::Latency(value),
-            (None, None, Some(error)) => Figure::Failed(error.into()),
+            (Some(value), None, None) => CellFigure::Bandwidth(value),
+            (None, Some(value), None) => CellFigure::Latency(value),
+            (None, None, Some(error)) => CellFigure::Failed(error.into()),
             _ => return Err("a cell needs one of bandwidth, latency and error"),
         };
-        let detail = Detail {
+        let detail = CellDetail {
             percentiles: named.percentiles,
             directions: named.to_server.zip(named.to_client),
             counters: named.counters,
@@ -339,7 +339,7 @@ impl Collector {
             pair: Pair::new(self.endpoint(&named.from), self.endpoint(&named.to)),
             test: self.test(&named.test)?,
             figure,
-            detail: (detail != Detail::default()).then(|| Box::new(detail)),
+            detail: (detail != CellDetail::default()).then(|| Box::new(detail)),
         };
         self.cells.list.push(cell);
         Ok(())

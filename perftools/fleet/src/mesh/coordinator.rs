@@ -1,16 +1,16 @@
 //! Runs the tests of a mesh in the order of its schedule, and finds the outliers.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use base::error::Result;
 
-use super::cell::{Cell, Figure};
+use super::cell::{Cell, CellFigure};
 use super::matrix::{self, Matrix};
-use super::outlier::{self, Limit, Outlier, Retest, State, Suspect};
+use super::outlier::{self, CellState, Outlier, Retest, SlowLimit, Suspect};
 use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
 use super::schedule::{Pair, Schedule, fairness};
 use super::verdict::{self, Evidence};
-use crate::mesh::schedule::Pattern;
+use crate::mesh::schedule::MeshPattern;
 
 /// A way to run tests between endpoints.
 pub trait Transport: Sync {
@@ -23,12 +23,12 @@ pub trait Transport: Sync {
         test: &MeshTest,
         pairs: &[Pair],
         common_start: bool,
-        on_cell: &mut dyn FnMut(Pair, Figure, Option<Box<super::cell::Detail>>),
+        on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<super::cell::CellDetail>>),
     ) -> Option<u64>;
 }
 
 /// Receives the progress of a run.
-pub trait Progress {
+pub trait MeshProgress {
     /// A round began.
     fn round(&mut self, number: u32, total: u32, record: &MeshRecord);
     /// A test ended. Its result is the last cell of the record.
@@ -41,7 +41,7 @@ pub trait Progress {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
-impl Progress for NoProgress {
+impl MeshProgress for NoProgress {
     fn round(&mut self, _: u32, _: u32, _: &MeshRecord) {}
     fn cell(&mut self, _: &MeshRecord) {}
     fn repeating(&mut self, _: usize) {}
@@ -55,7 +55,7 @@ pub fn run(
     record: &mut MeshRecord,
     mut file: Option<&mut RecordFile>,
     transport: &dyn Transport,
-    progress: &mut dyn Progress,
+    progress: &mut dyn MeshProgress,
 ) -> Result<()> {
     let count = u32::try_from(record.endpoints.len()).unwrap_or(u32::MAX);
     let schedule = Schedule::new(record.pattern, count);
@@ -95,7 +95,7 @@ pub fn run(
             }
             if together {
                 let mut group = group(new, test, round, start_error);
-                group.shared = matches!(record.pattern, Pattern::Incast | Pattern::Outcast)
+                group.shared = matches!(record.pattern, MeshPattern::Incast | MeshPattern::Outcast)
                     .then(|| record.endpoints[round as usize].name.clone());
                 // A round that was incomplete in an earlier run is repeated.
                 record
@@ -114,7 +114,7 @@ fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) 
     let bandwidths: Vec<f64> = figures.collect();
     let is_bandwidth = cells
         .iter()
-        .any(|c| matches!(c.figure, Figure::Bandwidth(_)));
+        .any(|c| matches!(c.figure, CellFigure::Bandwidth(_)));
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Group {
         round,
@@ -133,19 +133,19 @@ fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) 
 
 /// Returns `true` if the test of a cell failed.
 pub fn has_failed(cell: &Cell) -> bool {
-    matches!(cell.figure, Figure::Failed(_))
+    matches!(cell.figure, CellFigure::Failed(_))
 }
 
 /// Finds the outliers of a completed run. Measures suspects again, one pair at a time.
 pub fn find_outliers(
     record: &MeshRecord,
     transport: &dyn Transport,
-    progress: &mut dyn Progress,
+    progress: &mut dyn MeshProgress,
 ) -> Vec<Outlier> {
     let mut outliers = Vec::new();
     for (id, test) in (0..).zip(&record.tests) {
         let matrix = Matrix::new(&record.cells, id);
-        let limit = Limit::new(&matrix, &record.limits);
+        let limit = SlowLimit::new(&matrix, &record.limits);
         let suspects = outlier::suspects(&matrix, limit, &record.endpoints);
         let at_fault: HashSet<u32> = suspects.iter().flat_map(|s| s.endpoints.clone()).collect();
         let healthy: Vec<u32> = (0..matrix.endpoints())
@@ -161,7 +161,7 @@ pub fn find_outliers(
                 Vec::new()
             };
             let retests = repeat(record, transport, test, &pairs, limit);
-            let states: Vec<State> = retests.iter().map(|r| r.state).collect();
+            let states: Vec<CellState> = retests.iter().map(|r| r.state).collect();
             let (typical, error) = figures(&matrix, suspect);
             outliers.push(verdict::describe(
                 suspect,
@@ -186,13 +186,13 @@ fn repeat(
     transport: &dyn Transport,
     test: &MeshTest,
     pairs: &[Pair],
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
 ) -> Vec<Retest> {
     let name = |id: u32| record.endpoints[id as usize].name.clone();
     let mut retests = Vec::new();
     for pair in pairs {
         transport.run(test, &[*pair], false, &mut |pair, figure, _| {
-            let state = limit.map_or(State::Failed, |limit| limit.state(&figure));
+            let state = limit.map_or(CellState::Failed, |limit| limit.state(&figure));
             let cell = Cell {
                 pair,
                 test: 0,
@@ -210,14 +210,18 @@ fn repeat(
     retests
 }
 
-/// Returns the median of the figures and the first error of a suspect's cells.
+/// Returns the median of the figures and the most frequent error of a suspect's cells.
 fn figures(matrix: &Matrix<'_>, suspect: &Suspect) -> (Option<f64>, Option<String>) {
     let cells = || suspect.cells.iter().filter_map(|pair| matrix.cell(*pair));
     let mut values: Vec<f64> = cells().filter_map(matrix::value).collect();
     values.sort_by(f64::total_cmp);
-    let error = cells().find_map(|cell| match &cell.figure {
-        Figure::Failed(error) => Some(error.to_string()),
+    let errors = cells().filter_map(|cell| match &cell.figure {
+        CellFigure::Failed(error) => Some(&**error),
         _ => None,
     });
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    errors.for_each(|error| *counts.entry(error).or_default() += 1);
+    let error = counts.into_iter().max_by_key(|(_, count)| *count);
+    let error = error.map(|(error, _)| error.to_owned());
     (values.get(values.len() / 2).copied(), error)
 }

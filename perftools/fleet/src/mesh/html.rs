@@ -8,10 +8,11 @@ use std::fmt::{self, Write};
 
 use base::units::Style;
 use maud::Escaper;
+use report::html::shell;
 
-use super::cell::{Cell, Figure};
+use super::cell::{Cell, CellFigure};
 use super::matrix::{Matrix, value};
-use super::outlier::{Limit, State};
+use super::outlier::{CellState, SlowLimit};
 use super::record::MeshRecord;
 use super::schedule::Pair;
 use super::text::is_suspicious;
@@ -36,12 +37,13 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Style of the maps, besides the one of all pages.
 const STYLE: &str = include_str!("page.css");
 
 /// Formats the page.
 pub fn page(record: &MeshRecord) -> String {
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>rperf mesh</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>rperf mesh</h1>\n<p>{} endpoints, {} cells, by {}</p>\n",
+        "<p>{} endpoints, {} cells, by {}</p>\n",
         record.endpoints.len(),
         record.cells.list.len(),
         Escaped(&record.program),
@@ -51,7 +53,7 @@ pub fn page(record: &MeshRecord) -> String {
     for (test, _) in (0..).zip(&record.tests) {
         out += &Map::new(record, test).render();
     }
-    out + "</body>\n</html>\n"
+    shell("rperf mesh", STYLE, &out)
 }
 
 fn outliers(record: &MeshRecord) -> String {
@@ -106,7 +108,7 @@ struct Map<'a> {
     matrix: Matrix<'a>,
     test: u16,
     range: (f64, f64),
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
 }
 
 impl<'a> Map<'a> {
@@ -116,7 +118,7 @@ impl<'a> Map<'a> {
             record,
             test,
             range: matrix.range().unwrap_or_default(),
-            limit: Limit::new(&matrix, &record.limits),
+            limit: SlowLimit::new(&matrix, &record.limits),
             matrix,
         }
     }
@@ -190,15 +192,15 @@ impl<'a> Map<'a> {
         let Pair { from, to } = cell.pair;
         let color = Self::color(self.speed(cell));
         let (class, text) = match self.limit.map(|l| l.state(&cell.figure)) {
-            Some(State::Good | State::Slow) if !cell.exceeded().is_empty() => {
+            Some(CellState::Good | CellState::Slow) if !cell.exceeded().is_empty() => {
                 (format!("c{color}"), "!")
             }
-            Some(State::Good) if is_suspicious(self.record, cell, self.limit) => {
+            Some(CellState::Good) if is_suspicious(self.record, cell, self.limit) => {
                 (format!("c{color}"), "?")
             }
-            Some(State::Good) => (format!("c{color}"), "\u{a0}"),
-            Some(State::Slow) => (format!("c{color}"), "▼"),
-            Some(State::Failed) | None => ("f".to_owned(), "✕"),
+            Some(CellState::Good) => (format!("c{color}"), "\u{a0}"),
+            Some(CellState::Slow) => (format!("c{color}"), "▼"),
+            Some(CellState::Failed) | None => ("f".to_owned(), "✕"),
         };
         let _ = write!(
             out,
@@ -224,10 +226,10 @@ impl<'a> Map<'a> {
             self.name(to)
         );
         match &cell.figure {
-            Figure::Failed(error) => {
+            CellFigure::Failed(error) => {
                 let _ = write!(out, "<dd>failed: {}", Escaped(error));
             }
-            Figure::Bandwidth(value) | Figure::Latency(value) => {
+            CellFigure::Bandwidth(value) | CellFigure::Latency(value) => {
                 let figure = figure(self.matrix.is_bandwidth(), *value);
                 let _ = write!(
                     out,
@@ -361,7 +363,7 @@ impl<'a> Map<'a> {
         cells.sort_by(|a, b| self.speed(a).total_cmp(&self.speed(b)));
         let is_bad = |cell: &&Cell| {
             self.limit
-                .is_none_or(|l| l.state(&cell.figure) != State::Good)
+                .is_none_or(|l| l.state(&cell.figure) != CellState::Good)
         };
         let bad = cells.iter().copied().filter(is_bad).count();
         let _ = writeln!(
@@ -381,7 +383,7 @@ impl<'a> Map<'a> {
 
 /// Writes the meaning of the colors and the signs.
 fn legend(out: &mut String) {
-    out.push_str("<p class=\"legend\">");
+    out.push_str("<p class=\"scale\">");
     for color in 0..COLORS {
         let _ = write!(out, "<span class=\"c{color}\"></span>");
     }
@@ -400,10 +402,10 @@ fn figure(is_bandwidth: bool, value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mesh::cell::PortCounters;
+    use crate::mesh::cell::CellPortCounters;
     use crate::mesh::coordinator::{NoProgress, find_outliers, run};
     use crate::mesh::outlier::SlowLimits;
-    use crate::mesh::schedule::Pattern;
+    use crate::mesh::schedule::MeshPattern;
     use crate::mesh::simulation::{Simulation, endpoints};
     use crate::mesh::tests::mesh_test;
     use measure::spec::test::Test;
@@ -412,7 +414,8 @@ mod tests {
         let tests = tests.iter().map(|t| mesh_test(*t)).collect();
         let mut endpoints = endpoints(hosts, 1);
         endpoints[0].name = "<h0>".to_owned();
-        let mut record = MeshRecord::new(Pattern::Pairs, SlowLimits::default(), endpoints, tests);
+        let mut record =
+            MeshRecord::new(MeshPattern::Pairs, SlowLimits::default(), endpoints, tests);
         let network = Simulation {
             endpoints: [(2, [0.25, 0.25]), (4, [0.0, 0.0])].into(),
             ..Simulation::default()
@@ -431,9 +434,9 @@ mod tests {
             ("out_of_seq_request".to_owned(), 12),
             ("rnr<".to_owned(), 3),
         ];
-        detail.port_counters = Some(PortCounters {
+        detail.port_counters = Some(CellPortCounters {
             to: counters.into(),
-            ..PortCounters::default()
+            ..CellPortCounters::default()
         });
         let page = page(&record);
         for (test, from, to) in [(0, 0, 1), (1, 7, 6), (0, 4, 0)] {

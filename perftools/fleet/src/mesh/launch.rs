@@ -1,4 +1,4 @@
-//! Starts the servers of a mesh with ssh, Slurm, Kubernetes or MPI, and stops them.
+//! Starts the servers of a mesh with ssh, Slurm or Kubernetes, and stops them.
 //!
 //! Each launcher passes its standard input to the servers. Its first line is a random token. A
 //! server stops at the end of its standard input (`--supervised`), which also comes when the
@@ -16,7 +16,7 @@ use base::peer_text::printable;
 use session::connect::{self, ServerAddr};
 use session::protocol::token::Token;
 
-use super::hosts::{Host, parse_pods};
+use super::hosts::{Host, output, parse_pods};
 
 /// Time that launchers have to end after the servers were stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,13 +32,11 @@ pub enum StartMethod {
     Slurm,
     /// One kubectl exec for each pod
     Kubectl,
-    /// One mpirun for all hosts
-    Mpirun,
 }
 
 impl StartMethod {
     /// All methods.
-    pub const ALL: [Self; 4] = [Self::Ssh, Self::Slurm, Self::Kubectl, Self::Mpirun];
+    pub const ALL: [Self; 3] = [Self::Ssh, Self::Slurm, Self::Kubectl];
 
     /// Returns the name of the method on the command line.
     pub const fn name(self) -> &'static str {
@@ -46,7 +44,6 @@ impl StartMethod {
             Self::Ssh => "ssh",
             Self::Slurm => "slurm",
             Self::Kubectl => "kubectl",
-            Self::Mpirun => "mpirun",
         }
     }
 
@@ -56,7 +53,6 @@ impl StartMethod {
             Self::Ssh => "One ssh for each host",
             Self::Slurm => "One srun for all hosts of a Slurm job",
             Self::Kubectl => "One kubectl exec for each pod",
-            Self::Mpirun => "One mpirun for all hosts",
         }
     }
 }
@@ -119,7 +115,7 @@ impl Launch<'_> {
     fn commands(&self, hosts: &[Host]) -> Vec<(String, Command)> {
         let server = |port: Option<u16>| {
             let port = port.unwrap_or(self.port).to_string();
-            ["--mesh", "--supervised", "--listen-port"]
+            ["--mesh", "--supervised", "--port"]
                 .map(str::to_owned)
                 .into_iter()
                 .chain([port])
@@ -164,13 +160,6 @@ impl Launch<'_> {
                 }
                 command.arg(self.rperf).args(server(None));
                 vec![("srun".to_owned(), command)]
-            }
-            StartMethod::Mpirun => {
-                let mut command = self.launcher("mpirun");
-                command.args(["--host", &names.join(","), "--map-by", "ppr:1:node"]);
-                command.args(["--stdin", "all", self.rperf]);
-                command.args(server(None));
-                vec![("mpirun".to_owned(), command)]
             }
         }
     }
@@ -329,20 +318,11 @@ fn forward(stderr: impl Read, name: &str, last_line: &Mutex<String>) {
 /// Returns an error if kubectl cannot be run or fails, or if no pod is running.
 pub fn pods(kubectl: &str, selector: &str) -> Result<Vec<Host>> {
     let mut words = kubectl.split_whitespace();
-    let output = Command::new(words.next().unwrap_or_default())
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command
         .args(words)
-        .args(["get", "pods", "--output=json", "--selector", selector])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| Error::system("cannot run kubectl", &e))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::new(
-            Kind::System,
-            format!("kubectl failed: {}", printable(text.trim())),
-        ));
-    }
-    parse_pods(&String::from_utf8_lossy(&output.stdout))
+        .args(["get", "pods", "--output=json", "--selector", selector]);
+    parse_pods(&output(&mut command)?)
 }
 
 /// Returns the remedy for a server that could not be started on `host`. `line` is the last line of
@@ -360,7 +340,7 @@ fn remedy(line: &str, has_ended: bool, host: &str, port: u16, rperf: &str) -> St
         format!("install rperf on {host}, or set --remote-rperf to its path there")
     } else if lower.contains("already in use") {
         format!(
-            "end the other program on port {port} of {host}, or set --listen-port (-lp) to a free port"
+            "end the other program on port {port} of {host}, or set --port (-lp) to a free port"
         )
     } else if has_ended {
         format!("run the launcher by hand, and see the messages of {host}")
@@ -404,18 +384,15 @@ mod tests {
         let ssh = commands(StartMethod::Ssh, None);
         assert_eq!(
             ssh[1],
-            "ssh -T -o BatchMode=yes n2 exec '/opt/my rperf' --mesh --supervised --listen-port 7"
+            "ssh -T -o BatchMode=yes n2 exec '/opt/my rperf' --mesh --supervised --port 7"
         );
         assert!(commands(StartMethod::Ssh, Some("ssh -p 22"))[0].starts_with("ssh -p 22 n1 "));
         assert_eq!(
             commands(StartMethod::Kubectl, None)[0],
-            "kubectl exec --stdin n1 -- /opt/my rperf --mesh --supervised --listen-port 19765"
+            "kubectl exec --stdin n1 -- /opt/my rperf --mesh --supervised --port 19765"
         );
         let srun = commands(StartMethod::Slurm, None);
         assert!(srun.len() == 1 && srun[0].contains("--ntasks-per-node=1 --nodelist=n1,n2"));
-        assert!(
-            commands(StartMethod::Mpirun, None)[0].contains("--stdin all /opt/my rperf --mesh")
-        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The latest result of each ordered pair, for one test.
 
-use super::cell::{Cell, Cells, Figure};
+use super::cell::{Cell, CellFigure, Cells};
 use super::schedule::Pair;
 
 /// Marks a pair without a result.
@@ -57,9 +57,9 @@ impl<'a> Matrix<'a> {
     /// Returns the slowest of some cells.
     pub fn slowest(&self, cells: impl Iterator<Item = &'a Cell>) -> Option<&'a Cell> {
         let slowness = |cell: &&Cell| match cell.figure {
-            Figure::Bandwidth(value) => -value,
-            Figure::Latency(value) => value,
-            Figure::Failed(_) => f64::INFINITY,
+            CellFigure::Bandwidth(value) => -value,
+            CellFigure::Latency(value) => value,
+            CellFigure::Failed(_) => f64::INFINITY,
         };
         cells.max_by(|a, b| slowness(a).total_cmp(&slowness(b)))
     }
@@ -76,14 +76,14 @@ impl<'a> Matrix<'a> {
     /// Returns `true` if the figures are bandwidths.
     pub(crate) fn is_bandwidth(&self) -> bool {
         self.cells()
-            .any(|cell| matches!(cell.figure, Figure::Bandwidth(_)))
+            .any(|cell| matches!(cell.figure, CellFigure::Bandwidth(_)))
     }
 }
 
 /// Returns the figure of a cell, unless the test failed.
 pub(crate) fn value(cell: &Cell) -> Option<f64> {
     match cell.figure {
-        Figure::Bandwidth(value) | Figure::Latency(value) => Some(value),
-        Figure::Failed(_) => None,
+        CellFigure::Bandwidth(value) | CellFigure::Latency(value) => Some(value),
+        CellFigure::Failed(_) => None,
     }
 }

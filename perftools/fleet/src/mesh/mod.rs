@@ -7,7 +7,6 @@
 pub mod cell;
 pub mod compare;
 pub mod coordinator;
-pub mod csv;
 pub mod devices;
 pub mod endpoint;
 pub mod hosts;

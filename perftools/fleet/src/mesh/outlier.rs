@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Cell, Figure};
+use super::cell::{Cell, CellFigure};
 use super::endpoint::Endpoint;
-use super::matrix::Matrix;
+use super::matrix::{Matrix, value};
 use super::schedule::Pair;
 
 /// Share of slow cells above which an endpoint is suspected instead of its links. With half of the
@@ -37,14 +37,14 @@ impl Default for SlowLimits {
 
 /// Limit for the figures of one test.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Limit {
+pub enum SlowLimit {
     /// Minimum bandwidth in bytes per second.
     Bandwidth(f64),
     /// Maximum latency in nanoseconds.
     Latency(f64),
 }
 
-impl Limit {
+impl SlowLimit {
     /// Returns the limit that follows from the best cell; `None` if no test completed.
     pub(crate) fn new(matrix: &Matrix<'_>, limits: &SlowLimits) -> Option<Self> {
         let (low, high) = matrix.range()?;
@@ -56,15 +56,19 @@ impl Limit {
     }
 
     /// Returns the state of a cell.
-    pub(crate) fn state(self, figure: &Figure) -> State {
+    pub(crate) fn state(self, figure: &CellFigure) -> CellState {
         let is_slow = match (self, figure) {
-            (_, Figure::Failed(_)) => return State::Failed,
-            (Self::Bandwidth(limit), Figure::Bandwidth(value)) => *value < limit,
-            (Self::Latency(limit), Figure::Latency(value)) => *value > limit,
+            (_, CellFigure::Failed(_)) => return CellState::Failed,
+            (Self::Bandwidth(limit), CellFigure::Bandwidth(value)) => *value < limit,
+            (Self::Latency(limit), CellFigure::Latency(value)) => *value > limit,
             // A test has figures of one kind only.
             _ => false,
         };
-        if is_slow { State::Slow } else { State::Good }
+        if is_slow {
+            CellState::Slow
+        } else {
+            CellState::Good
+        }
     }
 }
 
@@ -72,7 +76,7 @@ impl Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum CellState {
     /// Within the limit.
     Good,
     /// Slower than the limit.
@@ -85,7 +89,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub enum SlowDirection {
     /// The client and the server of its tests.
     Both,
     /// Only as the client of a test.
@@ -99,6 +103,8 @@ pub enum Direction {
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Location {
+    /// All hosts: no test completed.
+    All,
     /// All ports of a host.
     Host {
         /// The host.
@@ -150,7 +156,7 @@ pub struct Retest {
     /// Bytes per second, or median latency in nanoseconds; none if the test failed.
     pub value: Option<f64>,
     /// Comparison with the limit.
-    pub state: State,
+    pub state: CellState,
 }
 
 /// A host, a port or a link that is slow or fails.
@@ -163,9 +169,9 @@ pub struct Outlier {
     /// Label of the test.
     pub test: String,
     /// State of most of its cells.
-    pub state: State,
+    pub state: CellState,
     /// Direction in which it is slow.
-    pub direction: Direction,
+    pub direction: SlowDirection,
     /// Number of slow or failed cells.
     pub cells: u32,
     /// Median of its slow figures, in bytes per second or nanoseconds.
@@ -196,9 +202,9 @@ pub struct Suspect {
     /// The pair of a link, or the worst pair of an endpoint.
     pub pair: Pair,
     /// State of most of its cells.
-    pub state: State,
+    pub state: CellState,
     /// Direction in which it is slow.
-    pub direction: Direction,
+    pub direction: SlowDirection,
     /// Its slow cells.
     pub cells: Vec<Pair>,
 }
@@ -228,19 +234,22 @@ impl Tally {
 /// Finds the suspects of one test.
 pub(crate) fn suspects(
     matrix: &Matrix<'_>,
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
     endpoints: &[Endpoint],
 ) -> Vec<Suspect> {
     let n = matrix.endpoints();
     let state = |cell: &Cell| match limit {
         Some(limit) => limit.state(&cell.figure),
-        None => State::Failed,
+        None => CellState::Failed,
     };
+    if let Some(all) = all_failed(matrix) {
+        return vec![all];
+    }
     let mut tallies = vec![[Tally::default(); 2]; n as usize];
-    let mut bad: Vec<(Pair, State)> = Vec::new();
+    let mut bad: Vec<(Pair, CellState)> = Vec::new();
     for cell in matrix.cells() {
         let state = state(cell);
-        let is_bad = u32::from(state != State::Good);
+        let is_bad = u32::from(state != CellState::Good);
         for (end, side) in [(cell.pair.from, 0), (cell.pair.to, 1)] {
             let tally = &mut tallies[end as usize][side];
             tally.total += 1;
@@ -262,7 +271,7 @@ pub(crate) fn suspects(
                 let tally = &mut tallies[other as usize][side];
                 if let Some(cell) = matrix.cell(pair).filter(|_| tally.total > 0) {
                     tally.total -= 1;
-                    tally.bad -= u32::from(state(cell) != State::Good);
+                    tally.bad -= u32::from(state(cell) != CellState::Good);
                 }
             }
         }
@@ -277,14 +286,29 @@ pub(crate) fn suspects(
         endpoints: Vec::new(),
         pair,
         state,
-        direction: Direction::Both,
+        direction: SlowDirection::Both,
         cells: vec![pair],
     }));
     suspects
 }
 
+/// Returns all endpoints as one suspect, if no test completed. The cells then do not show which
+/// hosts have the fault.
+fn all_failed(matrix: &Matrix<'_>) -> Option<Suspect> {
+    let cells: Vec<Pair> = matrix.cells().map(|cell| cell.pair).collect();
+    let has_value = matrix.cells().any(|cell| value(cell).is_some());
+    let pair = cells.first().copied().filter(|_| !has_value)?;
+    Some(Suspect {
+        endpoints: (0..matrix.endpoints()).collect(),
+        pair,
+        state: CellState::Failed,
+        direction: SlowDirection::Both,
+        cells,
+    })
+}
+
 /// Returns the endpoint with the largest share of slow cells, if it is a suspect.
-fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, Direction)> {
+fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, SlowDirection)> {
     let rank = |[from, to]: &[Tally; 2]| {
         let share = from.share().max(to.share());
         (share, f64::from(from.bad + to.bad))
@@ -294,9 +318,9 @@ fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, Direction)> {
         a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
     })?;
     match worst.map(Tally::is_suspect) {
-        [true, true] => Some((index, Direction::Both)),
-        [true, false] => Some((index, Direction::From)),
-        [false, true] => Some((index, Direction::To)),
+        [true, true] => Some((index, SlowDirection::Both)),
+        [true, false] => Some((index, SlowDirection::From)),
+        [false, true] => Some((index, SlowDirection::To)),
         [false, false] => None,
     }
 }
@@ -305,8 +329,8 @@ fn worst_endpoint(tallies: &[[Tally; 2]]) -> Option<(u32, Direction)> {
 #[derive(Clone, Debug)]
 struct SlowEndpoint {
     id: u32,
-    direction: Direction,
-    cells: Vec<(Pair, State)>,
+    direction: SlowDirection,
+    cells: Vec<(Pair, CellState)>,
 }
 
 /// Combines the endpoints of a host if all of them are suspects.
@@ -325,19 +349,19 @@ fn by_host(found: &[SlowEndpoint], endpoints: &[Endpoint]) -> Vec<Suspect> {
         }
         let agrees = together.iter().all(|s| s.direction == slow.direction);
         let cells: Vec<_> = together.iter().flat_map(|s| &s.cells).collect();
-        let failed = cells.iter().filter(|c| c.1 == State::Failed).count();
+        let failed = cells.iter().filter(|c| c.1 == CellState::Failed).count();
         suspects.push(Suspect {
             endpoints: together.iter().map(|s| s.id).collect(),
             pair: cells[0].0,
             state: if failed * 2 > cells.len() {
-                State::Failed
+                CellState::Failed
             } else {
-                State::Slow
+                CellState::Slow
             },
             direction: if agrees {
                 slow.direction
             } else {
-                Direction::Both
+                SlowDirection::Both
             },
             cells: cells.iter().map(|c| c.0).collect(),
         });

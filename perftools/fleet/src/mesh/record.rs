@@ -18,7 +18,7 @@ use super::cell::{Cell, Cells};
 use super::endpoint::Endpoint;
 use super::outlier::{Outlier, SlowLimits};
 use super::schedule::Pair;
-use crate::mesh::schedule::Pattern;
+use crate::mesh::schedule::MeshPattern;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning.
 pub(crate) const SCHEMA: u32 = 1;
@@ -75,7 +75,7 @@ pub struct MeshRecord {
     /// Name and version of the program.
     pub program: String,
     /// Order of the measurements.
-    pub pattern: Pattern,
+    pub pattern: MeshPattern,
     /// Rules for outliers.
     pub limits: SlowLimits,
     /// The endpoints.
@@ -99,7 +99,7 @@ pub struct MeshRecord {
 impl MeshRecord {
     /// Creates a record without results.
     pub fn new(
-        pattern: Pattern,
+        pattern: MeshPattern,
         limits: SlowLimits,
         endpoints: Vec<Endpoint>,
         tests: Vec<MeshTest>,
@@ -154,8 +154,10 @@ impl MeshRecord {
     pub fn parse(text: &str) -> Result<Self> {
         let text = &printable_json(text);
         let invalid = |e: serde_json::Error| {
-            Error::protocol(format!("parse the record: not a record of rperf mesh: {e}"))
-                .with_help("create a record with `rperf mesh --record FILE …`")
+            Error::protocol(format!(
+                "cannot parse the record: not a record of rperf mesh: {e}"
+            ))
+            .with_help("create a record with `rperf mesh --record FILE …`")
         };
         let mut record = match serde_json::from_str::<Self>(text) {
             Ok(record) => record,
@@ -168,7 +170,7 @@ impl MeshRecord {
         };
         if record.schema != SCHEMA {
             return Err(Error::protocol(format!(
-                "parse the record: schema {}, expected schema {SCHEMA}",
+                "cannot parse the record: schema {}, expected schema {SCHEMA}",
                 record.schema
             )));
         }
@@ -177,7 +179,7 @@ impl MeshRecord {
         match record.cells.renumber(&endpoints, &tests) {
             None => Ok(record),
             Some(name) => Err(Error::protocol(format!(
-                "parse the record: a cell names `{name}`, which is neither an endpoint nor a test"
+                "cannot parse the record: a cell names `{name}`, which is neither an endpoint nor a test"
             ))),
         }
     }

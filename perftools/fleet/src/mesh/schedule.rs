@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Pattern {
+pub enum MeshPattern {
     /// All ordered pairs, in rounds in which no port is used twice
     #[default]
     Pairs,
@@ -24,7 +24,7 @@ pub enum Pattern {
     AllToAll,
 }
 
-impl Pattern {
+impl MeshPattern {
     /// All patterns.
     pub const ALL: [Self; 6] = [
         Self::Pairs,
@@ -87,13 +87,13 @@ impl Pair {
 /// The rounds of a pattern over a number of endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
-    pattern: Pattern,
+    pattern: MeshPattern,
     endpoints: u32,
 }
 
 impl Schedule {
     /// Creates the schedule of a pattern.
-    pub(crate) fn new(pattern: Pattern, endpoints: u32) -> Self {
+    pub(crate) fn new(pattern: MeshPattern, endpoints: u32) -> Self {
         Self { pattern, endpoints }
     }
 
@@ -102,17 +102,17 @@ impl Schedule {
         let n = self.endpoints;
         match self.pattern {
             _ if n < 2 => 0,
-            Pattern::Pairs => 2 * (n.next_multiple_of(2) - 1),
-            Pattern::Ring | Pattern::AllToAll => 1,
-            Pattern::Bisect => 2,
-            Pattern::Incast | Pattern::Outcast => n,
+            MeshPattern::Pairs => 2 * (n.next_multiple_of(2) - 1),
+            MeshPattern::Ring | MeshPattern::AllToAll => 1,
+            MeshPattern::Bisect => 2,
+            MeshPattern::Incast | MeshPattern::Outcast => n,
         }
     }
 
     /// Returns `true` if the tests of a round must start at the same time, because they share ports
     /// or their sum is a result.
     pub(crate) fn has_common_start(self) -> bool {
-        self.pattern != Pattern::Pairs
+        self.pattern != MeshPattern::Pairs
     }
 
     /// Returns the pairs of a round.
@@ -123,15 +123,15 @@ impl Schedule {
         }
         let others = |one: u32| (0..n).filter(move |other| *other != one);
         match self.pattern {
-            Pattern::Pairs => tournament(n, round),
-            Pattern::Ring => (0..n).map(|i| Pair::new(i, (i + 1) % n)).collect(),
-            Pattern::Bisect => (0..n / 2)
+            MeshPattern::Pairs => tournament(n, round),
+            MeshPattern::Ring => (0..n).map(|i| Pair::new(i, (i + 1) % n)).collect(),
+            MeshPattern::Bisect => (0..n / 2)
                 .map(|i| Pair::new(i, i + n / 2))
                 .map(|pair| if round == 0 { pair } else { pair.reversed() })
                 .collect(),
-            Pattern::Incast => others(round).map(|i| Pair::new(i, round)).collect(),
-            Pattern::Outcast => others(round).map(|i| Pair::new(round, i)).collect(),
-            Pattern::AllToAll => (0..n)
+            MeshPattern::Incast => others(round).map(|i| Pair::new(i, round)).collect(),
+            MeshPattern::Outcast => others(round).map(|i| Pair::new(round, i)).collect(),
+            MeshPattern::AllToAll => (0..n)
                 .flat_map(|i| others(i).map(move |j| Pair::new(i, j)))
                 .collect(),
         }
@@ -177,7 +177,7 @@ pub(crate) fn fairness(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn all(pattern: Pattern, n: u32) -> Vec<Vec<Pair>> {
+    fn all(pattern: MeshPattern, n: u32) -> Vec<Vec<Pair>> {
         let schedule = Schedule::new(pattern, n);
         (0..schedule.len()).map(|r| schedule.round(r)).collect()
     }
@@ -188,7 +188,7 @@ mod tests {
             // Vectors, because sets take seconds without optimization.
             let size = n as usize;
             let mut seen = vec![false; size * size];
-            for round in all(Pattern::Pairs, n) {
+            for round in all(MeshPattern::Pairs, n) {
                 let mut busy = vec![false; size];
                 for pair in round {
                     let [from, to] = [pair.from, pair.to].map(|end| end as usize);
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn tournaments_have_the_least_number_of_rounds() {
         for (n, rounds) in [(0, 0), (1, 0), (2, 2), (3, 6), (4, 6), (1000, 1998)] {
-            assert_eq!(Schedule::new(Pattern::Pairs, n).len(), rounds, "{n}");
+            assert_eq!(Schedule::new(MeshPattern::Pairs, n).len(), rounds, "{n}");
         }
     }
 
@@ -217,15 +217,22 @@ mod tests {
         let pairs = |list: &[(u32, u32)]| -> Vec<Pair> {
             list.iter().map(|(a, b)| Pair::new(*a, *b)).collect()
         };
-        assert_eq!(all(Pattern::Ring, 3), [pairs(&[(0, 1), (1, 2), (2, 0)])]);
         assert_eq!(
-            all(Pattern::Bisect, 4),
+            all(MeshPattern::Ring, 3),
+            [pairs(&[(0, 1), (1, 2), (2, 0)])]
+        );
+        assert_eq!(
+            all(MeshPattern::Bisect, 4),
             [pairs(&[(0, 2), (1, 3)]), pairs(&[(2, 0), (3, 1)])]
         );
-        assert_eq!(all(Pattern::Incast, 3)[1], pairs(&[(0, 1), (2, 1)]));
-        assert_eq!(all(Pattern::Outcast, 3)[2], pairs(&[(2, 0), (2, 1)]));
-        assert_eq!(all(Pattern::AllToAll, 5)[0].len(), 20);
-        for pattern in [Pattern::Ring, Pattern::Incast, Pattern::AllToAll] {
+        assert_eq!(all(MeshPattern::Incast, 3)[1], pairs(&[(0, 1), (2, 1)]));
+        assert_eq!(all(MeshPattern::Outcast, 3)[2], pairs(&[(2, 0), (2, 1)]));
+        assert_eq!(all(MeshPattern::AllToAll, 5)[0].len(), 20);
+        for pattern in [
+            MeshPattern::Ring,
+            MeshPattern::Incast,
+            MeshPattern::AllToAll,
+        ] {
             assert_eq!(all(pattern, 1), Vec::<Vec<Pair>>::new());
         }
     }

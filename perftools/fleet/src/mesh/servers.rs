@@ -16,7 +16,7 @@ use session::protocol::token::Token;
 use session::rperf::coordinator::{RemoteTest, now};
 use session::rperf::message::{ClientRequest, ClientResult};
 
-use super::cell::{Cell, Detail, Figure};
+use super::cell::{Cell, CellDetail, CellFigure};
 use super::coordinator::Transport;
 use super::endpoint::Endpoint;
 use super::record::MeshTest;
@@ -217,7 +217,7 @@ impl Transport for Servers {
         test: &MeshTest,
         pairs: &[Pair],
         common_start: bool,
-        on_cell: &mut dyn FnMut(Pair, Figure, Option<Box<Detail>>),
+        on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<CellDetail>>),
     ) -> Option<u64> {
         let common = common_start.then(|| CommonStart::new(pairs.len()));
         let (sender, results) = channel();
@@ -232,7 +232,7 @@ impl Transport for Servers {
                     if let Some(common) = &common {
                         common.leave();
                     }
-                    on_cell(*pair, Figure::Failed(error.to_string().into()), None);
+                    on_cell(*pair, CellFigure::Failed(error.to_string().into()), None);
                 }
             }
             drop(sender);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::histogram::Percentiles;
 
-use super::cell::{Counters, Detail, Figure};
+use super::cell::{CellCounters, CellDetail, CellFigure};
 use super::coordinator::Transport;
 use super::endpoint::Endpoint;
 use super::record::MeshTest;
@@ -56,7 +56,7 @@ impl Transport for Simulation {
         test: &MeshTest,
         pairs: &[Pair],
         common_start: bool,
-        on_cell: &mut dyn FnMut(Pair, Figure, Option<Box<Detail>>),
+        on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<CellDetail>>),
     ) -> Option<u64> {
         for pair in pairs {
             let number = self.runs.fetch_add(1, Ordering::Relaxed);
@@ -65,12 +65,12 @@ impl Transport for Simulation {
             if speed == 0.0 || self.ends_after.is_some_and(|end| number >= end) {
                 on_cell(
                     *pair,
-                    Figure::Failed("cannot reach the server".into()),
+                    CellFigure::Failed("cannot reach the server".into()),
                     None,
                 );
                 continue;
             }
-            let detail = Detail {
+            let detail = CellDetail {
                 percentiles: test.spec.test.is_latency().then_some(Percentiles {
                     samples: 1_000_000,
                     min: 1900,
@@ -82,10 +82,10 @@ impl Transport for Simulation {
                     p99_99: 9000,
                     max: 20_000,
                 }),
-                counters: Some(Counters {
+                counters: Some(CellCounters {
                     sent: 1_000_000,
                     received: 1_000_000,
-                    ..Counters::default()
+                    ..CellCounters::default()
                 }),
                 directions: None,
                 port_counters: None,
@@ -93,9 +93,9 @@ impl Transport for Simulation {
                 warnings: Vec::new(),
             };
             let figure = if test.spec.test.is_latency() {
-                Figure::Latency((LATENCY * factor / speed).round())
+                CellFigure::Latency((LATENCY * factor / speed).round())
             } else {
-                Figure::Bandwidth((BANDWIDTH * factor * speed).round())
+                CellFigure::Bandwidth((BANDWIDTH * factor * speed).round())
             };
             on_cell(*pair, figure, Some(Box::new(detail)));
         }

@@ -7,14 +7,14 @@ use measure::spec::Spec;
 use measure::spec::test::Test;
 use test_support::temp_dir::TempDir;
 
-use super::cell::Figure;
+use super::cell::CellFigure;
 use super::compare::compare;
 use super::coordinator::{NoProgress, find_outliers, run};
-use super::outlier::{Confirmation, Direction, Location, Outlier, SlowLimits, State};
+use super::outlier::{CellState, Confirmation, Location, Outlier, SlowDirection, SlowLimits};
 use super::record::{MeshRecord, MeshTest, RecordFile};
 use super::schedule::Pair;
 use super::simulation::{Simulation, endpoints};
-use crate::mesh::schedule::Pattern;
+use crate::mesh::schedule::MeshPattern;
 
 pub(super) fn mesh_test(test: Test) -> MeshTest {
     MeshTest {
@@ -23,7 +23,7 @@ pub(super) fn mesh_test(test: Test) -> MeshTest {
     }
 }
 
-fn record(pattern: Pattern, hosts: u32, devices: u32, tests: &[Test]) -> MeshRecord {
+fn record(pattern: MeshPattern, hosts: u32, devices: u32, tests: &[Test]) -> MeshRecord {
     let tests = tests.iter().map(|t| mesh_test(*t)).collect();
     MeshRecord::new(
         pattern,
@@ -48,7 +48,7 @@ fn host(name: &str) -> Location {
 #[test]
 fn healthy_meshes_have_no_outliers() {
     for n in [2, 3, 10] {
-        let mut record = record(Pattern::Pairs, n, 1, &[Test::RcBw, Test::RcLat]);
+        let mut record = record(MeshPattern::Pairs, n, 1, &[Test::RcBw, Test::RcLat]);
         assert_eq!(measure(&mut record, &Simulation::default()), []);
         assert_eq!(record.cells.list.len(), 2 * (n * (n - 1)) as usize);
     }
@@ -63,7 +63,7 @@ fn slow_hosts_ports_and_links_are_told_apart() {
             links: [(slow_link, 0.3)].into(),
             ..Simulation::default()
         };
-        let mut record = record(Pattern::Pairs, n, 1, &[Test::RcBw, Test::RcLat]);
+        let mut record = record(MeshPattern::Pairs, n, 1, &[Test::RcBw, Test::RcLat]);
         let outliers = measure(&mut record, &network);
         for test in ["rc_bw", "rc_lat"] {
             let found: Vec<_> = outliers.iter().filter(|o| o.test == test).collect();
@@ -77,20 +77,20 @@ fn slow_hosts_ports_and_links_are_told_apart() {
             };
             assert_eq!(locations.len(), 3, "{n} {test}: {locations:?}");
             assert!(
-                locations.contains(&(host("h3"), Direction::Both)),
+                locations.contains(&(host("h3"), SlowDirection::Both)),
                 "{locations:?}"
             );
             assert!(
-                locations.contains(&(host("h5"), Direction::To)),
+                locations.contains(&(host("h5"), SlowDirection::To)),
                 "{locations:?}"
             );
             assert!(
-                locations.contains(&(link, Direction::Both)),
+                locations.contains(&(link, SlowDirection::Both)),
                 "{locations:?}"
             );
             for outlier in found {
                 assert_eq!(outlier.confirmation, Confirmation::Confirmed, "{outlier:?}");
-                assert!(!outlier.retests.is_empty() && outlier.state == State::Slow);
+                assert!(!outlier.retests.is_empty() && outlier.state == CellState::Slow);
             }
         }
     }
@@ -103,7 +103,7 @@ fn slow_port_differs_from_slow_host() {
         endpoints: [(4, [0.5, 0.5]), (5, [0.5, 0.5]), (9, [0.5, 0.5])].into(),
         ..Simulation::default()
     };
-    let mut record = record(Pattern::Pairs, 6, 2, &[Test::RcBw]);
+    let mut record = record(MeshPattern::Pairs, 6, 2, &[Test::RcBw]);
     let locations: Vec<_> = measure(&mut record, &network)
         .into_iter()
         .map(|o| o.location)
@@ -134,14 +134,14 @@ fn dead_host_costs_only_its_own_cells() {
         endpoints: [(2, [0.0, 0.0])].into(),
         ..Simulation::default()
     };
-    let mut record = record(Pattern::Pairs, 7, 1, &[Test::RcBw]);
+    let mut record = record(MeshPattern::Pairs, 7, 1, &[Test::RcBw]);
     let outliers = measure(&mut record, &network);
-    let failed = |c: &&super::cell::Cell| matches!(c.figure, Figure::Failed(_));
+    let failed = |c: &&super::cell::Cell| matches!(c.figure, CellFigure::Failed(_));
     assert_eq!(record.cells.list.iter().filter(failed).count(), 12);
     assert_eq!(outliers.len(), 1);
     assert_eq!(
         (&outliers[0].location, outliers[0].state),
-        (&host("h2"), State::Failed)
+        (&host("h2"), CellState::Failed)
     );
     assert!(
         outliers[0]
@@ -152,6 +152,40 @@ fn dead_host_costs_only_its_own_cells() {
     );
 }
 
+/// A fault of all hosts, of all but one, of half of them, of one host, of one direction, and of
+/// one adapter of eight.
+#[test]
+fn a_fault_is_reported_once_for_each_place_it_has() {
+    let dead = |ids: &[u32]| ids.iter().map(|id| (*id, [0.0, 0.0])).collect();
+    let texts = |devices, endpoints| {
+        let network = Simulation {
+            endpoints,
+            ..Simulation::default()
+        };
+        let outliers = measure(
+            &mut record(MeshPattern::Pairs, 8, devices, &[Test::RcBw]),
+            &network,
+        );
+        let subject = |outlier: &Outlier| {
+            let part = outlier.text.split(": ").next();
+            part.unwrap_or_default().to_owned()
+        };
+        outliers.iter().map(subject).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(1, dead(&[0, 1, 2, 3, 4, 5, 6, 7])), ["all hosts"]);
+    // Each pair has a host with the fault, so the cells do not show the one without.
+    assert_eq!(texts(1, dead(&[0, 1, 2, 4, 5, 6, 7])), ["all hosts"]);
+    let mut half = texts(1, dead(&[0, 1, 2, 3]));
+    half.sort();
+    let hosts: Vec<&str> = half.iter().filter_map(|text| text.get(..7)).collect();
+    assert_eq!(hosts, ["host h0", "host h1", "host h2", "host h3"]);
+    assert_eq!(texts(1, dead(&[5])), ["host h5, 14 pairs"]);
+    let one_direction = [(5, [0.4, 1.0])].into();
+    assert_eq!(texts(1, one_direction), ["host h5, as the client, 7 pairs"]);
+    let adapter = texts(8, dead(&[19]));
+    assert_eq!(adapter, ["port h2/mlx5_3 of host h2, 112 pairs"]);
+}
+
 #[test]
 fn repeated_measurements_find_load_and_ends() {
     let pair = Pair::new(0, 1);
@@ -159,14 +193,17 @@ fn repeated_measurements_find_load_and_ends() {
         loaded: [(pair, 0.5)].into(),
         ..Simulation::default()
     };
-    let outliers = measure(&mut record(Pattern::Pairs, 8, 1, &[Test::RcBw]), &network);
+    let outliers = measure(
+        &mut record(MeshPattern::Pairs, 8, 1, &[Test::RcBw]),
+        &network,
+    );
     assert_eq!(
         outliers[0].confirmation,
         Confirmation::OnlyUnderLoad,
         "{outliers:?}"
     );
     // Between the rounds and the repeated measurements, the client becomes slow.
-    let mut record = record(Pattern::Pairs, 8, 1, &[Test::RcBw]);
+    let mut record = record(MeshPattern::Pairs, 8, 1, &[Test::RcBw]);
     run(&mut record, None, &network, &mut NoProgress).unwrap();
     network.endpoints.insert(0, [0.5, 1.0]);
     let outliers = find_outliers(&record, &network, &mut NoProgress);
@@ -192,7 +229,7 @@ fn the_remedy_of_a_failure_is_that_of_its_error() {
         endpoints: [(2, [0.0, 0.0])].into(),
         ..Simulation::default()
     };
-    let mut record = record(Pattern::Pairs, 4, 1, &[Test::RcBw]);
+    let mut record = record(MeshPattern::Pairs, 4, 1, &[Test::RcBw]);
     run(&mut record, None, &network, &mut NoProgress).unwrap();
     let help = |record: &MeshRecord| {
         let outliers = find_outliers(record, &network, &mut NoProgress);
@@ -200,8 +237,8 @@ fn the_remedy_of_a_failure_is_that_of_its_error() {
     };
     assert!(help(&record).1.starts_with("check that host h2 is up"));
     for cell in &mut record.cells.list {
-        if matches!(cell.figure, Figure::Failed(_)) {
-            cell.figure = Figure::Failed("no token; help: set --token-file".into());
+        if matches!(cell.figure, CellFigure::Failed(_)) {
+            cell.figure = CellFigure::Failed("no token; help: set --token-file".into());
         }
     }
     let (text, help) = help(&record);
@@ -220,7 +257,10 @@ fn a_mesh_cut_in_half_has_no_slow_hosts() {
             .links
             .extend([(Pair::new(a, b), 0.5), (Pair::new(b, a), 0.5)]);
     }
-    let outliers = measure(&mut record(Pattern::Pairs, 8, 1, &[Test::RcBw]), &network);
+    let outliers = measure(
+        &mut record(MeshPattern::Pairs, 8, 1, &[Test::RcBw]),
+        &network,
+    );
     assert_eq!(outliers.len(), 32);
     assert!(
         outliers
@@ -235,7 +275,7 @@ fn tests_with_a_common_start_have_sums_and_fairness() {
         endpoints: [(1, [0.5, 1.0])].into(),
         ..Simulation::default()
     };
-    let mut record = record(Pattern::Incast, 4, 1, &[Test::RcBw]);
+    let mut record = record(MeshPattern::Incast, 4, 1, &[Test::RcBw]);
     run(&mut record, None, &network, &mut NoProgress).unwrap();
     assert_eq!(record.groups.len(), 4);
     let group = &record.groups[0];
@@ -253,9 +293,9 @@ fn interrupted_run_resumes_from_its_record() {
     let dir = TempDir::new();
     let path = dir.path().join("mesh.json");
     let tests = [Test::RcBw, Test::RcLat];
-    let mut complete = record(Pattern::Pairs, 6, 1, &tests);
+    let mut complete = record(MeshPattern::Pairs, 6, 1, &tests);
     run(&mut complete, None, &Simulation::default(), &mut NoProgress).unwrap();
-    let mut first = record(Pattern::Pairs, 6, 1, &tests);
+    let mut first = record(MeshPattern::Pairs, 6, 1, &tests);
     let mut file = RecordFile::create(&path, &first).unwrap();
     let dying = Simulation {
         ends_after: Some(31),
@@ -302,7 +342,7 @@ fn records_of_other_programs_are_rejected() {
             "{text}: {error}"
         );
     }
-    let mut record = record(Pattern::Ring, 3, 1, &[Test::RcBw]);
+    let mut record = record(MeshPattern::Ring, 3, 1, &[Test::RcBw]);
     run(&mut record, None, &Simulation::default(), &mut NoProgress).unwrap();
     let mut text = Vec::new();
     record.write(&mut text).unwrap();
@@ -315,14 +355,14 @@ fn records_of_other_programs_are_rejected() {
 
 #[test]
 fn meshes_are_compared_cell_by_cell() {
-    let mut old = record(Pattern::Pairs, 4, 1, &[Test::RcBw, Test::RcLat]);
+    let mut old = record(MeshPattern::Pairs, 4, 1, &[Test::RcBw, Test::RcLat]);
     run(&mut old, None, &Simulation::default(), &mut NoProgress).unwrap();
     let network = Simulation {
         links: [(Pair::new(2, 1), 0.5)].into(),
         endpoints: [(3, [0.0, 1.0])].into(),
         ..Simulation::default()
     };
-    let mut new = record(Pattern::Pairs, 4, 1, &[Test::RcLat, Test::RcBw]);
+    let mut new = record(MeshPattern::Pairs, 4, 1, &[Test::RcLat, Test::RcBw]);
     run(&mut new, None, &network, &mut NoProgress).unwrap();
     assert_eq!(compare(&old, &old, 0.05).changes, []);
     let result = compare(&old, &new, 0.05);
@@ -374,7 +414,7 @@ fn measure_large_mesh(hosts: u32) {
     let dir = TempDir::new();
     let path = dir.path().join("mesh.json");
     let begin = Instant::now();
-    let mut record = record(Pattern::Pairs, hosts, 1, &[Test::RcBw]);
+    let mut record = record(MeshPattern::Pairs, hosts, 1, &[Test::RcBw]);
     let mut file = RecordFile::create(&path, &record).unwrap();
     run(&mut record, Some(&mut file), &network, &mut NoProgress).unwrap();
     let ran = begin.elapsed();
@@ -411,7 +451,7 @@ fn peak_memory() -> u64 {
 
 #[test]
 fn a_mesh_without_results_has_no_range() {
-    let record = record(Pattern::Pairs, 3, 1, &[Test::RcBw]);
+    let record = record(MeshPattern::Pairs, 3, 1, &[Test::RcBw]);
     let text = super::text::matrix(&record, 0);
     assert!(text.starts_with("rc_bw: no results, rows are"), "{text}");
 }

@@ -6,7 +6,7 @@ use base::units::Style;
 
 use super::cell::Cell;
 use super::matrix::{Matrix, value};
-use super::outlier::{Limit, State};
+use super::outlier::{CellState, SlowLimit};
 use super::record::{Group, MeshRecord};
 use super::schedule::Pair;
 
@@ -24,7 +24,7 @@ const LATENCIES: [(f64, &str); 3] = [(1.0, "ns"), (1e3, "us"), (1e6, "ms")];
 /// slow or failed only when they were measured again have a `?`.
 pub fn matrix(record: &MeshRecord, test: u16) -> String {
     let matrix = Matrix::new(&record.cells, test);
-    let limit = Limit::new(&matrix, &record.limits);
+    let limit = SlowLimit::new(&matrix, &record.limits);
     let range = matrix.range();
     let high = range.map_or(0.0, |(_, high)| high);
     let units = if matrix.is_bandwidth() {
@@ -84,7 +84,7 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
                     (Some(value), _) if !cell.exceeded().is_empty() => {
                         format!("{}!", digits(value))
                     }
-                    (Some(value), Some(State::Slow)) => format!("{}*", digits(value)),
+                    (Some(value), Some(CellState::Slow)) => format!("{}*", digits(value)),
                     (Some(value), _) => digits(value),
                     (None, _) => "FAIL".to_owned(),
                 },
@@ -106,21 +106,21 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
 }
 
 /// Returns `true` if a cell was good, but not when it was measured again.
-pub(super) fn is_suspicious(record: &MeshRecord, cell: &Cell, limit: Option<Limit>) -> bool {
+pub(super) fn is_suspicious(record: &MeshRecord, cell: &Cell, limit: Option<SlowLimit>) -> bool {
     let name = |id: u32| &record.endpoints[id as usize].name;
     let pair = [name(cell.pair.from), name(cell.pair.to)];
     let label = &record.tests[usize::from(cell.test)].label;
     let outliers = record.outliers.iter().filter(|o| o.test == *label);
     let mut retests = outliers.flat_map(|outlier| &outlier.retests);
-    limit.is_some_and(|limit| limit.state(&cell.figure) == State::Good)
-        && retests.any(|r| [&r.from, &r.to] == pair && r.state != State::Good)
+    limit.is_some_and(|limit| limit.state(&cell.figure) == CellState::Good)
+        && retests.any(|r| [&r.from, &r.to] == pair && r.state != CellState::Good)
 }
 
 /// Formats one line for each of the endpoints with the most slow or failed cells.
 fn rows(
     record: &MeshRecord,
     matrix: &Matrix<'_>,
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
     digits: &dyn Fn(f64) -> String,
 ) -> String {
     let n = matrix.endpoints();
@@ -129,7 +129,7 @@ fn rows(
         let cells = || (0..n).filter_map(|to| matrix.cell(Pair::new(from, to)));
         let mut values: Vec<f64> = cells().filter_map(value).collect();
         values.sort_by(f64::total_cmp);
-        let is_bad = |c: &&Cell| limit.is_none_or(|l| l.state(&c.figure) != State::Good);
+        let is_bad = |c: &&Cell| limit.is_none_or(|l| l.state(&c.figure) != CellState::Good);
         let bad = cells().filter(is_bad).count();
         let at = |index: usize| {
             values

@@ -8,7 +8,9 @@ use base::error::split_help;
 use base::units::Style;
 
 use super::endpoint::Endpoint;
-use super::outlier::{Confirmation, Direction, Limit, Location, Outlier, Retest, State, Suspect};
+use super::outlier::{
+    CellState, Confirmation, Location, Outlier, Retest, SlowDirection, SlowLimit, Suspect,
+};
 use super::record::MeshTest;
 use super::schedule::Pair;
 
@@ -49,9 +51,9 @@ pub(crate) fn repeated_pairs(
         for partner in partners(*end, &suspect.endpoints) {
             let pair = Pair::new(*end, partner);
             match suspect.direction {
-                Direction::From => pairs.push(pair),
-                Direction::To => pairs.push(pair.reversed()),
-                Direction::Both => pairs.extend([pair, pair.reversed()]),
+                SlowDirection::From => pairs.push(pair),
+                SlowDirection::To => pairs.push(pair.reversed()),
+                SlowDirection::Both => pairs.extend([pair, pair.reversed()]),
             }
         }
     }
@@ -62,8 +64,12 @@ pub(crate) fn repeated_pairs(
 }
 
 /// Returns the conclusion from the repeated measurements, in the order of `repeated_pairs`.
-pub(crate) fn conclude(suspect: &Suspect, states: &[State]) -> Confirmation {
-    let is_bad = |index: usize| states.get(index).is_some_and(|state| *state != State::Good);
+pub(crate) fn conclude(suspect: &Suspect, states: &[CellState]) -> Confirmation {
+    let is_bad = |index: usize| {
+        states
+            .get(index)
+            .is_some_and(|state| *state != CellState::Good)
+    };
     if states.is_empty() {
         return Confirmation::NotRepeated;
     }
@@ -75,7 +81,7 @@ pub(crate) fn conclude(suspect: &Suspect, states: &[State]) -> Confirmation {
             (true, ..) => Confirmation::Confirmed,
         };
     }
-    let bad = states.iter().filter(|s| **s != State::Good).count();
+    let bad = states.iter().filter(|s| **s != CellState::Good).count();
     if bad * 2 > states.len() {
         Confirmation::Confirmed
     } else {
@@ -89,7 +95,7 @@ pub struct Evidence {
     /// Median of the slow figures.
     pub typical: Option<f64>,
     /// Limit of the test.
-    pub limit: Option<Limit>,
+    pub limit: Option<SlowLimit>,
     /// First error.
     pub error: Option<String>,
     /// Repeated measurements.
@@ -110,6 +116,7 @@ pub(crate) fn describe(
     let (from, to) = (name(suspect.pair.from), name(suspect.pair.to));
     let location = match suspect.endpoints.as_slice() {
         [] => Location::Link { from, to },
+        all if all.len() == endpoints.len() => Location::All,
         [first, ..] => {
             let host = endpoint(*first).host.clone();
             let on_host = endpoints.iter().filter(|e| e.shares_host(endpoint(*first)));
@@ -135,7 +142,7 @@ pub(crate) fn describe(
     let is_alone = confirmation != Confirmation::OnlyUnderLoad;
     let remedy = remedy
         .flatten()
-        .filter(|_| suspect.state == State::Failed && is_alone);
+        .filter(|_| suspect.state == CellState::Failed && is_alone);
     let conclusion = conclusion(suspect.state, confirmation);
     Outlier {
         text: format!(
@@ -153,7 +160,7 @@ pub(crate) fn describe(
         direction: suspect.direction,
         cells: u32::try_from(suspect.cells.len()).unwrap_or(u32::MAX),
         typical,
-        limit: limit.map(|(Limit::Bandwidth(value) | Limit::Latency(value))| value.round()),
+        limit: limit.map(|(SlowLimit::Bandwidth(value) | SlowLimit::Latency(value))| value.round()),
         error,
         confirmation,
         retests,
@@ -162,12 +169,13 @@ pub(crate) fn describe(
 
 fn subject(location: &Location, suspect: &Suspect) -> String {
     let direction = match suspect.direction {
-        Direction::Both => "",
-        Direction::From => ", as the client",
-        Direction::To => ", as the server",
+        SlowDirection::Both => "",
+        SlowDirection::From => ", as the client",
+        SlowDirection::To => ", as the server",
     };
     let cells = suspect.cells.len();
     match location {
+        Location::All => "all hosts".to_owned(),
         Location::Host { host, ports } => {
             let ports = match ports.as_slice() {
                 [one] if one == host => String::new(),
@@ -183,40 +191,40 @@ fn subject(location: &Location, suspect: &Suspect) -> String {
 }
 
 fn figures(
-    state: State,
+    state: CellState,
     typical: Option<f64>,
-    limit: Option<Limit>,
+    limit: Option<SlowLimit>,
     error: Option<&str>,
 ) -> String {
     let style = Style::default();
     match (state, typical, limit) {
-        (State::Failed, ..) | (_, None, _) | (_, _, None) => {
+        (CellState::Failed, ..) | (_, None, _) | (_, _, None) => {
             format!("failed: {}", error.unwrap_or("no test completed"))
         }
-        (_, Some(typical), Some(Limit::Bandwidth(limit))) => format!(
+        (_, Some(typical), Some(SlowLimit::Bandwidth(limit))) => format!(
             "{} is below {}",
             style.bandwidth(typical),
             style.bandwidth(limit)
         ),
-        (_, Some(typical), Some(Limit::Latency(limit))) => {
+        (_, Some(typical), Some(SlowLimit::Latency(limit))) => {
             format!("{} is above {}", style.time(typical), style.time(limit))
         }
     }
 }
 
-fn conclusion(state: State, confirmation: Confirmation) -> &'static str {
+fn conclusion(state: CellState, confirmation: Confirmation) -> &'static str {
     match (confirmation, state) {
         (Confirmation::NotRepeated, _) => "; not measured again",
-        (Confirmation::Confirmed, State::Failed) => "; fails alone as well",
+        (Confirmation::Confirmed, CellState::Failed) => "; fails alone as well",
         (Confirmation::Confirmed, _) => "; as slow alone",
-        (Confirmation::OnlyUnderLoad, State::Failed) => "; succeeds alone",
+        (Confirmation::OnlyUnderLoad, CellState::Failed) => "; succeeds alone",
         (Confirmation::OnlyUnderLoad, _) => "; not slow alone",
         (Confirmation::FollowsFrom, _) => "; the client is slow with another server as well",
         (Confirmation::FollowsTo, _) => "; the server is slow with another client as well",
     }
 }
 
-fn help(location: &Location, state: State, confirmation: Confirmation) -> String {
+fn help(location: &Location, state: CellState, confirmation: Confirmation) -> String {
     match (location, state, confirmation) {
         (Location::Link { .. }, _, Confirmation::OnlyUnderLoad) => {
             "repeat the run; if it stays, look for a switch port or uplink that several of these pairs share".to_owned()
@@ -224,7 +232,11 @@ fn help(location: &Location, state: State, confirmation: Confirmation) -> String
         (_, _, Confirmation::OnlyUnderLoad) => {
             "repeat the run; if it stays, look for other load on the host and for congestion at its switch".to_owned()
         }
-        (Location::Host { host, .. }, State::Failed, _) => {
+        (Location::All, ..) => {
+            "check that the hosts run `rperf` with --mesh, then run `ribinfo check` on one of them"
+                .to_owned()
+        }
+        (Location::Host { host, .. }, CellState::Failed, _) => {
             format!("check that host {host} is up and runs `rperf`, then run `ribinfo check` there")
         }
         (Location::Host { host, .. }, ..) => format!(
@@ -239,7 +251,7 @@ fn help(location: &Location, state: State, confirmation: Confirmation) -> String
         (Location::Link { to, .. }, _, Confirmation::FollowsTo) => {
             format!("run `ribinfo check` on {to}")
         }
-        (Location::Link { from, to }, State::Failed, _) => format!(
+        (Location::Link { from, to }, CellState::Failed, _) => format!(
             "remove the cause that the error names; if it names none, check routes, firewalls and partitions between {from} and {to}"
         ),
         (Location::Link { from, to }, ..) => format!(

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::prober::Source;
-use super::tracker::{Change, Extremes, Path, State, Totals};
+use super::prober::LocalPort;
+use super::tracker::{Extremes, Path, PathChange, PathState, Totals};
 
 /// Version of the schema. It increases when a field changes its meaning or is removed.
 pub(crate) const SCHEMA: u32 = 1;
@@ -14,30 +14,30 @@ pub(crate) const SCHEMA: u32 = 1;
 /// A line of the output.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Line {
+pub struct MonitorLine {
     /// Version of the schema.
     pub schema: u32,
     /// Unix time in seconds.
     pub time: f64,
     /// The content.
     #[serde(flatten)]
-    pub content: Content,
+    pub content: MonitorContent,
 }
 
 /// The content of a line.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Content {
+pub enum MonitorContent {
     /// The state of a path changed.
     Change {
         /// The path.
         #[serde(flatten)]
         path: PathId,
         /// The previous state.
-        from: State,
+        from: PathState,
         /// The new state.
-        to: State,
+        to: PathState,
         /// Flow labels without answers; for UDP, source ports.
         lost_flow_labels: Vec<u32>,
     },
@@ -56,7 +56,7 @@ pub enum Content {
         #[serde(flatten)]
         path: PathId,
         /// The state.
-        state: State,
+        state: PathState,
         /// Probes sent since the start.
         sent: u64,
         /// Probes answered within the timeout.
@@ -100,9 +100,9 @@ pub struct Times {
     pub latest: u64,
 }
 
-impl Line {
+impl MonitorLine {
     /// Creates a line with the current time.
-    pub fn new(content: Content) -> Self {
+    pub fn new(content: MonitorContent) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
             schema: SCHEMA,
@@ -118,7 +118,7 @@ impl Line {
 }
 
 /// Returns the names of a path.
-pub fn path_id(source: &Source, path: u32) -> PathId {
+pub fn path_id(source: &LocalPort, path: u32) -> PathId {
     let state = source.state();
     let name = state.names.get(path as usize);
     PathId {
@@ -129,8 +129,8 @@ pub fn path_id(source: &Source, path: u32) -> PathId {
 }
 
 /// Returns the line of a change.
-pub fn change(source: &Source, change: &Change, lost_flow_labels: &[u32]) -> Line {
-    Line::new(Content::Change {
+pub fn change(source: &LocalPort, change: &PathChange, lost_flow_labels: &[u32]) -> MonitorLine {
+    MonitorLine::new(MonitorContent::Change {
         path: path_id(source, change.path),
         from: change.from,
         to: change.to,
@@ -139,7 +139,7 @@ pub fn change(source: &Source, change: &Change, lost_flow_labels: &[u32]) -> Lin
 }
 
 /// Returns the message of a change for the log.
-pub fn change_text(source: &Source, change: &Change, lost_flow_labels: &[u32]) -> String {
+pub fn change_text(source: &LocalPort, change: &PathChange, lost_flow_labels: &[u32]) -> String {
     let PathId {
         source,
         target,
@@ -147,23 +147,23 @@ pub fn change_text(source: &Source, change: &Change, lost_flow_labels: &[u32]) -
     } = path_id(source, change.path);
     let path = format!("{source} to {target} {device}");
     match change.to {
-        State::Unknown => format!("{path}: unknown"),
-        State::Up if change.from == State::Unknown => format!("{path}: up"),
-        State::Up => format!("{path}: up again, was {}", change.from.name()),
-        State::Partial => {
+        PathState::Unknown => format!("{path}: unknown"),
+        PathState::Up if change.from == PathState::Unknown => format!("{path}: up"),
+        PathState::Up => format!("{path}: up again, was {}", change.from.name()),
+        PathState::Partial => {
             let labels: Vec<String> = lost_flow_labels.iter().map(ToString::to_string).collect();
             format!(
                 "{path}: partial: no answers to probes with flow label {}, which one of several equal routes may carry",
                 labels.join(", ")
             )
         }
-        State::Stalled => format!("{path}: stalled: answers arrive after the timeout"),
-        State::Lost => format!("{path}: lost: no answers"),
+        PathState::Stalled => format!("{path}: stalled: answers arrive after the timeout"),
+        PathState::Lost => format!("{path}: lost: no answers"),
     }
 }
 
 /// Returns the lines of all paths of a device, and begins new extremes.
-pub fn paths(source: &Source) -> Vec<Line> {
+pub fn paths(source: &LocalPort) -> Vec<MonitorLine> {
     let all: Vec<(Path, Extremes)> = {
         let mut state = source.state();
         let all: Vec<Path> = state.tracker.paths().to_vec();
@@ -183,7 +183,7 @@ pub fn paths(source: &Source) -> Vec<Line> {
                 lost,
                 ..
             } = totals;
-            Line::new(Content::Path {
+            MonitorLine::new(MonitorContent::Path {
                 path: path_id(source, number),
                 state: path.state,
                 sent,
@@ -207,7 +207,7 @@ pub fn paths(source: &Source) -> Vec<Line> {
 
 /// Returns a table of the paths for the end of the run: all that are not up, and the number of the
 /// others.
-pub fn summary(sources: &[std::sync::Arc<Source>]) -> String {
+pub fn summary(sources: &[std::sync::Arc<LocalPort>]) -> String {
     let mut text = String::new();
     let (mut up, mut sent, mut answered, mut late, mut lost) = (0_u64, 0, 0, 0, 0);
     for source in sources {
@@ -218,7 +218,7 @@ pub fn summary(sources: &[std::sync::Arc<Source>]) -> String {
             answered += totals.answered;
             late += totals.late;
             lost += totals.lost;
-            if path.state == State::Up {
+            if path.state == PathState::Up {
                 up += 1;
                 continue;
             }
@@ -252,10 +252,10 @@ mod tests {
 
     #[test]
     fn schema_is_up_to_date() {
-        base::schema::assert_up_to_date::<Line>(
+        base::schema::assert_up_to_date::<MonitorLine>(
             "rperf-monitor",
             SCHEMA,
-            "rperf monitor --json-lines",
+            "rperf monitor --json",
         );
     }
 }

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::prober::{PathName, Source};
+use super::prober::{LocalPort, PathName};
 use super::registration::Hosts;
-use super::tracker::{BUCKETS, FIRST_BOUND, Path, State, Totals};
+use super::tracker::{BUCKETS, FIRST_BOUND, Path, PathState, Totals};
 use crate::exposition::{self, Metrics, seconds};
 
 /// The metrics of a monitor.
 #[derive(Clone, Debug)]
 pub struct MonitorMetrics {
     /// The devices of this host.
-    pub sources: Arc<Vec<Arc<Source>>>,
+    pub sources: Arc<Vec<Arc<LocalPort>>>,
     /// The hosts that are monitored.
     pub hosts: Arc<Hosts>,
 }
@@ -29,7 +29,7 @@ struct Snapshot<'a> {
 }
 
 impl<'a> Snapshot<'a> {
-    fn new(source: &'a Source) -> Self {
+    fn new(source: &'a LocalPort) -> Self {
         let state = source.state();
         let (histogram, histogram_sum) = state.tracker.histogram();
         Self {
@@ -102,7 +102,7 @@ const SECONDS: &[CounterFamily] = &[
     ),
 ];
 
-impl exposition::Source for MonitorMetrics {
+impl exposition::MetricSource for MonitorMetrics {
     fn write(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
         let snapshots: Vec<Snapshot<'_>> = self.sources.iter().map(|s| Snapshot::new(s)).collect();
         let paths = || snapshots.iter().flat_map(Snapshot::paths);
@@ -110,9 +110,9 @@ impl exposition::Source for MonitorMetrics {
             "rperf_path_up",
             "1 if answers arrive in time, 0 if they are late or lost.",
             paths().filter_map(|(labels, path)| match path.state {
-                State::Unknown => None,
-                State::Up | State::Partial => Some((labels, 1.0)),
-                State::Stalled | State::Lost => Some((labels, 0.0)),
+                PathState::Unknown => None,
+                PathState::Up | PathState::Partial => Some((labels, 1.0)),
+                PathState::Stalled | PathState::Lost => Some((labels, 0.0)),
             }),
         )?;
         metrics.gauges(
@@ -172,8 +172,8 @@ impl exposition::Source for MonitorMetrics {
     }
 }
 
-fn state_value(state: State) -> f64 {
-    let index = State::ALL.iter().position(|s| *s == state).unwrap_or(0);
+fn state_value(state: PathState) -> f64 {
+    let index = PathState::ALL.iter().position(|s| *s == state).unwrap_or(0);
     f64::from(u8::try_from(index).unwrap_or(0))
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::error::Result;
 use session::probe::ReflectorInfo;
 
-use super::tracker::{Change, Settings, Tracker};
+use super::tracker::{MonitorSettings, PathChange, Tracker};
 
 /// Longest time that a prober waits before it checks whether it must stop, or has new paths.
 const MAX_WAIT: Duration = Duration::from_millis(100);
@@ -82,7 +82,7 @@ pub struct PathName {
 
 /// A device of this host, and its paths.
 #[derive(Debug)]
-pub struct Source {
+pub struct LocalPort {
     /// The name of the device and its port.
     pub name: String,
     /// `true` if the device takes the times of probes.
@@ -106,7 +106,7 @@ pub struct SourceState {
 
 /// A new reflector for a path.
 #[derive(Debug)]
-pub struct SetTarget {
+pub struct AssignReflector {
     /// The path.
     pub path: u32,
     /// Number of this change of the path. Only the latest one enables the path.
@@ -115,9 +115,9 @@ pub struct SetTarget {
     pub reflector: ReflectorInfo,
 }
 
-impl Source {
+impl LocalPort {
     /// Creates a device without paths.
-    pub fn new(name: String, has_device_clock: bool, settings: Settings) -> Self {
+    pub fn new(name: String, has_device_clock: bool, settings: MonitorSettings) -> Self {
         Self {
             name,
             has_device_clock,
@@ -184,16 +184,16 @@ impl SourceState {
 }
 
 /// A change, with the flow labels that have no answers.
-pub type OnChange<'a> = &'a dyn Fn(&Source, &Change, &[u32]);
+pub type OnChange<'a> = &'a dyn Fn(&LocalPort, &PathChange, &[u32]);
 
 /// Probes the paths of a device until `is_stopped` returns `true`.
 ///
 /// # Errors
 /// Returns an error if the device fails.
 pub fn run(
-    source: &Source,
+    source: &LocalPort,
     transport: &mut dyn ProbeTransport,
-    targets: &Receiver<SetTarget>,
+    targets: &Receiver<AssignReflector>,
     on_change: OnChange<'_>,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<()> {
@@ -217,7 +217,7 @@ pub fn run(
 
 /// Sends the probes that are due, and waits for answers until the next one is.
 fn step(
-    source: &Source,
+    source: &LocalPort,
     transport: &mut dyn ProbeTransport,
     on_change: OnChange<'_>,
     arrivals: &mut Vec<Arrival>,

@@ -39,23 +39,23 @@ const STACK: usize = 256 << 10;
 pub struct QpTransport {
     qp: DatagramQp,
     port: OpenedDevice,
-    targets: Vec<Target>,
+    targets: Vec<PathReflector>,
     /// Number of addresses that the queue pair holds, those of earlier reflectors included.
     held: usize,
     flows: u8,
     session: u64,
     begin: Instant,
     events: Vec<Event>,
-    requests: Sender<Request>,
+    requests: Sender<HandleRequest>,
     resolved: Receiver<(u32, u8, AhAttr, Option<AddressHandle>)>,
 }
 
 /// A request to create an address handle.
-type Request = (u32, u8, AhAttr);
+type HandleRequest = (u32, u8, AhAttr);
 
 /// The reflector of a path.
 #[derive(Clone, Debug, Default)]
-struct Target {
+struct PathReflector {
     qpn: u32,
     qkey: u32,
     key: u64,
@@ -73,9 +73,9 @@ struct Address {
     requested: Option<Instant>,
 }
 
-impl Target {
+impl PathReflector {
     /// Requests the address for a flow label, unless it is known or was requested recently.
-    fn resolve(&mut self, path: u32, flow: u8, requests: &Sender<Request>) {
+    fn resolve(&mut self, path: u32, flow: u8, requests: &Sender<HandleRequest>) {
         let address = self.flows.get_mut(usize::from(flow));
         let (Some(attr), Some(address)) = (self.attr, address) else {
             return;
@@ -152,7 +152,7 @@ impl QpTransport {
 
 /// Creates address handles until the transport is dropped.
 fn resolve(
-    requests: &Mutex<Receiver<Request>>,
+    requests: &Mutex<Receiver<HandleRequest>>,
     resolved: &Sender<(u32, u8, AhAttr, Option<AddressHandle>)>,
     pd: &ProtectionDomain,
 ) {
@@ -220,7 +220,7 @@ impl ProbeTransport for QpTransport {
         };
         let path = path as usize;
         if self.targets.len() <= path {
-            self.targets.resize_with(path + 1, Target::default);
+            self.targets.resize_with(path + 1, PathReflector::default);
         }
         let attr = attr(&self.port, *link, addresses, *lid);
         let target = &mut self.targets[path];

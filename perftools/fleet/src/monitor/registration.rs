@@ -24,8 +24,8 @@ use session::protocol::token::Token;
 use session::rperf::message::Message;
 use session::server::networks;
 
-use super::prober::{PathName, SetTarget, Source};
-use super::tracker::State;
+use super::prober::{AssignReflector, LocalPort, PathName};
+use super::tracker::PathState;
 
 /// Time between two requests to a host whose paths are up.
 const LONG_INTERVAL: Duration = Duration::from_secs(300);
@@ -46,7 +46,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A host and its server.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct MonitoredHost {
     /// The name of the host, and the port if it is not the default.
     pub name: Arc<str>,
     /// The host.
@@ -57,7 +57,7 @@ pub struct Target {
 
 #[derive(Debug)]
 struct HostState {
-    target: Target,
+    target: MonitoredHost,
     is_reachable: Option<bool>,
     /// Time of the next request; `None` while one is in flight.
     next: Option<Instant>,
@@ -75,7 +75,7 @@ pub struct Hosts {
 
 /// The kind of probes that a device of this host sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SourceKind {
+pub enum LocalPortKind {
     /// Datagrams of RDMA.
     QueuePair(LinkType),
     /// Datagrams of UDP.
@@ -84,13 +84,13 @@ pub enum SourceKind {
 
 /// A device of this host, to which reflectors are assigned.
 #[derive(Debug)]
-pub struct SourceHandle {
+pub struct LocalPortHandle {
     /// The device.
-    pub source: Arc<Source>,
+    pub source: Arc<LocalPort>,
     /// The kind of its probes.
-    pub kind: SourceKind,
+    pub kind: LocalPortKind,
     /// Its reflectors.
-    pub targets: Mutex<Sender<SetTarget>>,
+    pub targets: Mutex<Sender<AssignReflector>>,
 }
 
 /// A change of the reachability of a host: its name, and the error.
@@ -98,7 +98,7 @@ pub type OnHost<'a> = &'a (dyn Fn(&str, Option<&Error>) + Sync);
 
 impl Hosts {
     /// Creates the list of hosts. Their reflectors may also have addresses in `networks`.
-    pub fn new(targets: Vec<Target>, token: Option<Token>, networks: Vec<IpNet>) -> Self {
+    pub fn new(targets: Vec<MonitoredHost>, token: Option<Token>, networks: Vec<IpNet>) -> Self {
         let now = Instant::now();
         let states = targets.into_iter().map(|target| HostState {
             target,
@@ -136,7 +136,7 @@ impl Hosts {
     /// Requests reflectors until `is_stopped` returns `true`. Any number of threads call this.
     pub fn work(
         &self,
-        sources: &[SourceHandle],
+        sources: &[LocalPortHandle],
         on_host: OnHost<'_>,
         is_stopped: &(dyn Fn() -> bool + Sync),
     ) {
@@ -195,7 +195,7 @@ impl Hosts {
     }
 
     /// Returns the next host to request, and waits shortly if none is due.
-    fn next_host(&self) -> Option<(usize, Target)> {
+    fn next_host(&self) -> Option<(usize, MonitoredHost)> {
         let mut states = self.states();
         let now = Instant::now();
         let due = states.iter_mut().enumerate().find_map(|(index, state)| {
@@ -246,7 +246,7 @@ impl Hosts {
     }
 
     /// Requests the reflectors of a host. Returns them and the addresses of the host.
-    fn request(&self, target: &Target) -> Result<(Vec<ReflectorInfo>, Vec<IpAddr>)> {
+    fn request(&self, target: &MonitoredHost) -> Result<(Vec<ReflectorInfo>, Vec<IpAddr>)> {
         let addr = ServerAddr {
             host: target.host.clone(),
             port: target.port,
@@ -291,7 +291,7 @@ fn check_reflectors(reflectors: &[ReflectorInfo]) -> Result<()> {
     Ok(())
 }
 
-fn foreign_address(target: &Target, name: &str, ip: IpAddr, own: &[IpAddr]) -> Error {
+fn foreign_address(target: &MonitoredHost, name: &str, ip: IpAddr, own: &[IpAddr]) -> Error {
     let own: Vec<String> = own.iter().map(ToString::to_string).collect();
     Error::limit(format!(
         "{name} of {} has the address {ip}, which is not one of the host: {}",
@@ -302,14 +302,18 @@ fn foreign_address(target: &Target, name: &str, ip: IpAddr, own: &[IpAddr]) -> E
 }
 
 /// Assigns the reflectors of a host to the devices of this host. Returns the number of paths.
-fn assign(sources: &[SourceHandle], target: &Target, reflectors: &[ReflectorInfo]) -> usize {
+fn assign(
+    sources: &[LocalPortHandle],
+    target: &MonitoredHost,
+    reflectors: &[ReflectorInfo],
+) -> usize {
     let mut count = 0;
     for handle in sources {
         let mut wanted = HashSet::new();
         for reflector in reflectors {
             let kind = match &reflector.address {
-                ReflectorAddress::QueuePair { link, .. } => SourceKind::QueuePair(*link),
-                ReflectorAddress::Udp(_) => SourceKind::Udp,
+                ReflectorAddress::QueuePair { link, .. } => LocalPortKind::QueuePair(*link),
+                ReflectorAddress::Udp(_) => LocalPortKind::Udp,
             };
             if kind != handle.kind {
                 continue;
@@ -319,7 +323,7 @@ fn assign(sources: &[SourceHandle], target: &Target, reflectors: &[ReflectorInfo
                 device: reflector.name.as_str().into(),
             });
             wanted.insert(path);
-            let set = SetTarget {
+            let set = AssignReflector {
                 path,
                 change,
                 reflector: reflector.clone(),
@@ -337,8 +341,8 @@ fn assign(sources: &[SourceHandle], target: &Target, reflectors: &[ReflectorInfo
 }
 
 /// Returns `true` if the state of a path suggests that the server of its host was restarted.
-pub fn is_suspect(state: State) -> bool {
-    matches!(state, State::Lost | State::Stalled)
+pub fn is_suspect(state: PathState) -> bool {
+    matches!(state, PathState::Lost | PathState::Stalled)
 }
 
 #[cfg(test)]
@@ -348,7 +352,7 @@ mod tests {
     use measure::transport::address::PortAddress;
 
     use super::*;
-    use crate::monitor::tracker::Settings;
+    use crate::monitor::tracker::MonitorSettings;
 
     fn udp(name: &str, address: &str) -> ReflectorInfo {
         ReflectorInfo {
@@ -427,7 +431,7 @@ mod tests {
     #[test]
     fn a_host_that_renames_its_devices_needs_bounded_memory() {
         const SECOND: u64 = 1_000_000_000;
-        let settings = Settings {
+        let settings = MonitorSettings {
             interval: Duration::from_secs(1),
             timeout: Duration::from_millis(500),
             late_limit: Duration::from_secs(2),
@@ -435,7 +439,7 @@ mod tests {
             flows: 1,
             max_rate: 1000,
         };
-        let source = Source::new("host".into(), false, settings);
+        let source = LocalPort::new("host".into(), false, settings);
         let name = |target: &str, device: String| PathName {
             target: target.into(),
             device: device.into(),

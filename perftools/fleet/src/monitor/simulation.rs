@@ -11,9 +11,9 @@ use base::error::Result;
 use session::probe::ReflectorInfo;
 
 use super::metrics::MonitorMetrics;
-use super::prober::{Arrival, PathName, ProbeTransport, SetTarget, Source, run};
+use super::prober::{Arrival, AssignReflector, LocalPort, PathName, ProbeTransport, run};
 use super::registration::Hosts;
-use super::tracker::{Change, Settings, State};
+use super::tracker::{MonitorSettings, PathChange, PathState};
 use crate::exposition::{self, Format};
 
 const SECOND: u64 = 1_000_000_000;
@@ -111,7 +111,7 @@ fn resident() -> u64 {
 
 const PATHS: u32 = 10_000;
 
-const SETTINGS: Settings = Settings {
+const SETTINGS: MonitorSettings = MonitorSettings {
     interval: Duration::from_secs(1),
     timeout: Duration::from_millis(500),
     late_limit: Duration::from_secs(2),
@@ -121,8 +121,8 @@ const SETTINGS: Settings = Settings {
 };
 
 /// Returns a device with paths to this number of hosts.
-fn source(paths: u32) -> Arc<Source> {
-    let source = Arc::new(Source::new("sim0/1".into(), true, SETTINGS));
+fn source(paths: u32) -> Arc<LocalPort> {
+    let source = Arc::new(LocalPort::new("sim0/1".into(), true, SETTINGS));
     for target in 0..paths {
         let (path, _) = source.path(PathName {
             target: format!("node{target}").into(),
@@ -133,7 +133,7 @@ fn source(paths: u32) -> Arc<Source> {
     source
 }
 
-fn metrics(source: &Arc<Source>) -> String {
+fn metrics(source: &Arc<LocalPort>) -> String {
     let metrics = MonitorMetrics {
         sources: Arc::new(vec![Arc::clone(source)]),
         hosts: Arc::new(Hosts::new(Vec::new(), None, Vec::new())),
@@ -169,14 +169,14 @@ fn ten_thousand_targets_need_bounded_memory() {
     let source = source(PATHS);
     let mut network = Network::new(delay_of_dying_hosts);
     let now = Arc::clone(&network.now);
-    let changes: Mutex<Vec<(u64, Change)>> = Mutex::default();
-    let on_change = |_: &Source, change: &Change, _: &[u32]| {
+    let changes: Mutex<Vec<(u64, PathChange)>> = Mutex::default();
+    let on_change = |_: &LocalPort, change: &PathChange, _: &[u32]| {
         changes
             .lock()
             .unwrap()
             .push((*now.lock().unwrap(), *change));
     };
-    let (_sender, receiver) = channel::<SetTarget>();
+    let (_sender, receiver) = channel::<AssignReflector>();
     let until = |end: u64| {
         let now = Arc::clone(&now);
         move || *now.lock().unwrap() >= end
@@ -216,10 +216,10 @@ fn ten_thousand_targets_need_bounded_memory() {
     // Each bad path is named within three intervals and a timeout, and no other one is.
     let changes = changes.into_inner().unwrap();
     let limit = DIES_AT + 3 * SECOND + 700_000_000;
-    for (kind, state) in [(7, State::Lost), (8, State::Stalled)] {
+    for (kind, state) in [(7, PathState::Lost), (8, PathState::Stalled)] {
         let named = changes.iter().filter(|(at, change)| {
             change.path % 100 == kind
-                && matches!(change.to, State::Stalled | State::Lost)
+                && matches!(change.to, PathState::Stalled | PathState::Lost)
                 && *at <= limit
         });
         let mut paths: Vec<u32> = named.map(|(_, change)| change.path).collect();
@@ -232,7 +232,11 @@ fn ten_thousand_targets_need_bounded_memory() {
     let others = changes
         .iter()
         .filter(|(_, c)| !matches!(c.path % 100, 7 | 8));
-    assert!(others.map(|(_, c)| c.to).all(|state| state == State::Up));
+    assert!(
+        others
+            .map(|(_, c)| c.to)
+            .all(|state| state == PathState::Up)
+    );
     let state = source.state();
     let sum = |count: fn(&super::tracker::Totals) -> u64| -> u64 {
         state.tracker.paths().iter().map(|p| count(&p.totals)).sum()
@@ -262,10 +266,10 @@ fn two_days_of_probes_need_no_more_memory() {
     let mut network = Network::new(delay_of_bad_minutes);
     let now = Arc::clone(&network.now);
     let changes = AtomicU64::new(0);
-    let on_change = |_: &Source, _: &Change, _: &[u32]| {
+    let on_change = |_: &LocalPort, _: &PathChange, _: &[u32]| {
         changes.fetch_add(1, Ordering::Relaxed);
     };
-    let (_sender, receiver) = channel::<SetTarget>();
+    let (_sender, receiver) = channel::<AssignReflector>();
     let mut after_six_hours = (0, 0);
     let mut last = (0, 0);
     for hour in 1..=HOURS {
@@ -291,7 +295,7 @@ fn two_days_of_probes_need_no_more_memory() {
         for bad in [totals.lost, totals.late] {
             assert!(bad.abs_diff(HOURS * 60) < HOURS * 4, "{totals:?}");
         }
-        assert_eq!(path.state, State::Up);
+        assert_eq!(path.state, PathState::Up);
     }
     // Each path becomes lost or stalled, and up again.
     let count = changes.into_inner() / u64::from(paths);

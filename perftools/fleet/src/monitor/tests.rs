@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::tracker::{BUCKETS, Settings, State, Totals, Tracker, bucket};
+use super::tracker::{BUCKETS, MonitorSettings, PathState, Totals, Tracker, bucket};
 
 const MS: u64 = 1_000_000;
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> MonitorSettings {
+    MonitorSettings {
         interval: Duration::from_secs(1),
         timeout: Duration::from_millis(500),
         late_limit: Duration::from_secs(3),
@@ -25,7 +25,7 @@ fn with_paths(count: u32) -> Tracker {
     tracker
 }
 
-fn states(tracker: &mut Tracker) -> Vec<(u32, State, u8)> {
+fn states(tracker: &mut Tracker) -> Vec<(u32, PathState, u8)> {
     let changes = tracker.take_changes();
     changes
         .iter()
@@ -56,7 +56,7 @@ fn six_timestamps_separate_hosts_and_network() {
             ..Totals::default()
         }
     );
-    assert_eq!((path.latest, path.state), (500, State::Up));
+    assert_eq!((path.latest, path.state), (500, PathState::Up));
     tracker.timed(0, 300);
     tracker.answered(0, 9_000_900, 2000);
     assert_eq!(tracker.paths()[0].totals, path.totals);
@@ -107,14 +107,14 @@ fn late_answers_are_neither_lost_nor_answered() {
         tracker.expire(second * 1000 * MS + 600 * MS);
     }
     assert_eq!(counts(&tracker), (4, 0, 0, 1, 3));
-    assert_eq!(states(&mut tracker), [(0, State::Lost, 0)]);
+    assert_eq!(states(&mut tracker), [(0, PathState::Lost, 0)]);
     // The first one is lost, the second one late, also if its answer arrives twice.
     tracker.expire(3700 * MS);
     tracker.answered(0, 1, 3700 * MS);
     tracker.answered(1, 1, 3700 * MS);
     tracker.answered(1, 1, 3700 * MS);
     assert_eq!(counts(&tracker), (4, 0, 1, 1, 2));
-    assert_eq!(states(&mut tracker), [(0, State::Stalled, 0)]);
+    assert_eq!(states(&mut tracker), [(0, PathState::Stalled, 0)]);
     tracker.expire(100_000 * MS);
     assert_eq!(counts(&tracker), (4, 0, 1, 3, 0));
     // An answer that is handled late is late, even before the timeout was noticed.
@@ -123,7 +123,7 @@ fn late_answers_are_neither_lost_nor_answered() {
     assert_eq!(counts(&tracker), (5, 0, 2, 3, 0));
     let probe = tracker.next_probe(101_000 * MS).unwrap();
     tracker.answered(probe.id, 1, 101_001 * MS);
-    assert_eq!(states(&mut tracker), [(0, State::Up, 0)]);
+    assert_eq!(states(&mut tracker), [(0, PathState::Up, 0)]);
 }
 
 #[test]
@@ -142,16 +142,16 @@ fn a_lost_flow_label_is_named() {
     assert_eq!(
         changes,
         [
-            (0, State::Up, 0),
-            (0, State::Partial, 0b10),
-            (0, State::Up, 0)
+            (0, PathState::Up, 0),
+            (0, PathState::Partial, 0b10),
+            (0, PathState::Up, 0)
         ]
     );
 }
 
 #[test]
 fn older_probes_do_not_undo_a_recovery() {
-    let mut tracker = Tracker::new(Settings {
+    let mut tracker = Tracker::new(MonitorSettings {
         interval: Duration::from_millis(50),
         timeout: Duration::from_secs(2),
         ..settings()
@@ -168,7 +168,7 @@ fn older_probes_do_not_undo_a_recovery() {
         }
         changes.extend(states(&mut tracker));
     }
-    let up = (0, State::Up, 0);
+    let up = (0, PathState::Up, 0);
     assert_eq!(changes[0], up);
     assert_eq!(changes.last(), Some(&up));
     assert_eq!(changes.len(), 3, "{changes:?}");

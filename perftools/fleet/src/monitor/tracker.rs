@@ -25,7 +25,7 @@ pub const MAX_FLOWS: u8 = 8;
 
 /// Settings of the probes.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct MonitorSettings {
     /// Time between two probes of a path.
     pub interval: Duration,
     /// Time after which an answer is late.
@@ -44,7 +44,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum PathState {
     /// No probe has ended yet.
     #[default]
     Unknown,
@@ -58,7 +58,7 @@ pub enum State {
     Lost,
 }
 
-impl State {
+impl PathState {
     /// All states.
     pub(crate) const ALL: [Self; 5] = [
         Self::Unknown,
@@ -82,13 +82,13 @@ impl State {
 
 /// A change of the state of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct PathChange {
     /// The path.
     pub path: u32,
     /// The previous state.
-    pub from: State,
+    pub from: PathState,
     /// The new state.
-    pub to: State,
+    pub to: PathState,
     /// The flow labels without answers, one bit for each.
     pub lost_flows: u8,
 }
@@ -127,7 +127,7 @@ pub struct Extremes {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Path {
     /// The state.
-    pub state: State,
+    pub state: PathState,
     /// Counts and sums.
     pub totals: Totals,
     /// Extremes since the last report.
@@ -148,7 +148,7 @@ pub struct Path {
 
 /// A probe to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
+pub struct ProbeInFlight {
     /// The number of the probe.
     pub id: u64,
     /// The path.
@@ -158,7 +158,7 @@ pub struct Probe {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum PathPhase {
     InFlight,
     TimedOut,
     /// Answered in time. The rest of the round trip is known except for the peer's part.
@@ -172,7 +172,7 @@ enum Phase {
 struct InFlight {
     path: u32,
     flow: u8,
-    phase: Phase,
+    phase: PathPhase,
     sent: u64,
     /// Time of the device's or the kernel's clock at which the probe was sent; 0 if unknown.
     posted: u64,
@@ -181,7 +181,7 @@ struct InFlight {
 /// All paths of a device. Times are nanoseconds of a clock that never goes backwards.
 #[derive(Debug)]
 pub struct Tracker {
-    settings: Settings,
+    settings: MonitorSettings,
     paths: Vec<Path>,
     /// Removed paths, and the number after that of their latest probe.
     removed: VecDeque<(u32, u64)>,
@@ -194,7 +194,7 @@ pub struct Tracker {
     first: u64,
     /// Number of the first probe that has not exceeded the timeout.
     first_in_time: u64,
-    changes: Vec<Change>,
+    changes: Vec<PathChange>,
     /// Times in the network of all paths.
     histogram: [u64; BUCKETS],
     histogram_sum: u64,
@@ -202,7 +202,7 @@ pub struct Tracker {
 
 impl Tracker {
     /// Creates a tracker without paths.
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: MonitorSettings) -> Self {
         Self {
             settings,
             paths: Vec::new(),
@@ -281,7 +281,7 @@ impl Tracker {
     }
 
     /// Returns the probe to send at `now`, and counts it as sent; `None` if none is due.
-    pub(crate) fn next_probe(&mut self, now: u64) -> Option<Probe> {
+    pub(crate) fn next_probe(&mut self, now: u64) -> Option<ProbeInFlight> {
         if self.enabled == 0 || now < self.next_at {
             return None;
         }
@@ -298,7 +298,7 @@ impl Tracker {
         let flow = path.next_flow;
         path.next_flow = (flow + 1) % self.settings.flows.clamp(1, MAX_FLOWS);
         path.totals.sent += 1;
-        let probe = Probe {
+        let probe = ProbeInFlight {
             id: self.first + self.in_flight.len() as u64,
             path: u32::try_from(number).unwrap_or(u32::MAX),
             flow,
@@ -306,7 +306,7 @@ impl Tracker {
         self.in_flight.push_back(InFlight {
             path: probe.path,
             flow,
-            phase: Phase::InFlight,
+            phase: PathPhase::InFlight,
             sent: now,
             posted: 0,
         });
@@ -339,16 +339,17 @@ impl Tracker {
                 .filter(|time| *time <= total)
                 .unwrap_or(total),
         };
-        let is_in_time = probe.phase == Phase::InFlight && total <= timeout;
-        let is_late = matches!(probe.phase, Phase::InFlight | Phase::TimedOut) && !is_in_time;
+        let is_in_time = probe.phase == PathPhase::InFlight && total <= timeout;
+        let is_late =
+            matches!(probe.phase, PathPhase::InFlight | PathPhase::TimedOut) && !is_in_time;
         if !is_in_time && !is_late {
             return;
         }
-        let was_counted = probe.phase == Phase::TimedOut;
+        let was_counted = probe.phase == PathPhase::TimedOut;
         probe.phase = if is_in_time {
-            Phase::Answered { device_time }
+            PathPhase::Answered { device_time }
         } else {
-            Phase::Done
+            PathPhase::Done
         };
         let (number, flow) = (probe.path, probe.flow);
         let path = &mut self.paths[number as usize];
@@ -377,10 +378,10 @@ impl Tracker {
     /// Records the time that the peer needed for an answer.
     pub(crate) fn timed(&mut self, id: u64, peer: u64) {
         let Some(probe) = self.probe(id) else { return };
-        let Phase::Answered { device_time } = probe.phase else {
+        let PathPhase::Answered { device_time } = probe.phase else {
             return;
         };
-        probe.phase = Phase::Done;
+        probe.phase = PathPhase::Done;
         let number = probe.path;
         // A peer whose clock jumped, or that is hostile, can report any time.
         let peer = peer.min(device_time);
@@ -410,10 +411,10 @@ impl Tracker {
             if probe.sent.saturating_add(timeout) >= now {
                 break;
             }
-            let is_missed = probe.phase == Phase::InFlight;
+            let is_missed = probe.phase == PathPhase::InFlight;
             let (number, flow) = (probe.path, probe.flow);
             if is_missed {
-                probe.phase = Phase::TimedOut;
+                probe.phase = PathPhase::TimedOut;
                 self.paths[number as usize].miss(id, flow);
                 self.evaluate(number, false);
             }
@@ -424,7 +425,7 @@ impl Tracker {
             if self.first >= self.first_in_time || probe.sent.saturating_add(limit) >= now {
                 break;
             }
-            if probe.phase == Phase::TimedOut {
+            if probe.phase == PathPhase::TimedOut {
                 self.paths[probe.path as usize].totals.lost += 1;
             }
             self.in_flight.pop_front();
@@ -449,14 +450,15 @@ impl Tracker {
     }
 
     /// Returns the changes since the last call.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+    pub(crate) fn take_changes(&mut self) -> Vec<PathChange> {
         std::mem::take(&mut self.changes)
     }
 
     /// Returns the number of probes that have neither been answered nor lost.
     #[cfg(test)]
     pub(crate) fn in_flight(&self) -> usize {
-        let open = |probe: &&InFlight| matches!(probe.phase, Phase::InFlight | Phase::TimedOut);
+        let open =
+            |probe: &&InFlight| matches!(probe.phase, PathPhase::InFlight | PathPhase::TimedOut);
         self.in_flight.iter().filter(open).count()
     }
 
@@ -467,13 +469,13 @@ impl Tracker {
         let lost_flows = path.lost_flows(lost_after);
         let is_down = path.missed >= lost_after;
         let state = match path.state {
-            _ if is_down && path.is_late => State::Stalled,
-            _ if is_down => State::Lost,
-            _ if is_in_time || path.state == State::Up => {
+            _ if is_down && path.is_late => PathState::Stalled,
+            _ if is_down => PathState::Lost,
+            _ if is_in_time || path.state == PathState::Up => {
                 if lost_flows == 0 {
-                    State::Up
+                    PathState::Up
                 } else {
-                    State::Partial
+                    PathState::Partial
                 }
             }
             before => before,
@@ -481,7 +483,7 @@ impl Tracker {
         if state != path.state {
             // The last probes of a path that was removed report nothing.
             if path.is_enabled() {
-                self.changes.push(Change {
+                self.changes.push(PathChange {
                     path: number,
                     from: path.state,
                     to: state,

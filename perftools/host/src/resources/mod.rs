@@ -366,7 +366,7 @@ fn process_of(status: &str) -> Option<u32> {
 
 /// Decodes a reply as each kind of object and as counters. Returns all texts in it.
 #[doc(hidden)]
-#[cfg(any(test, fuzzing, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 pub fn texts(bytes: &[u8]) -> Vec<String> {
     let mut reply = netlink::Reply::default();
     let _ = reply.add(bytes, 1);

@@ -53,11 +53,11 @@ pub struct DataPathCounts {
     pub sent: u64,
     /// Data messages in `sent` with an earlier message that is not complete, if the queue pairs
     /// take turns.
-    pub sent_early: u64,
+    pub sent_out_of_order: u64,
     /// Data messages that arrived.
     pub arrived: Count,
     /// Number after that of the peer's latest message.
-    pub reached: u64,
+    pub next_expected: u64,
     /// Data messages of this end that the peer has returned credit for.
     pub acked: u64,
     /// Data messages that had arrived before. They are not counted otherwise.
@@ -98,12 +98,12 @@ pub trait DataPath {
     /// Returns an error if the queue pair is in the error state or its queue is full.
     fn send(&mut self, first: u64, count: u32, last: u64) -> Result<()>;
 
-    /// Posts a credit message for the peer's messages before number `reached`. Returns `false` if
-    /// data messages would lack its slot of the send queue. A completion frees one.
+    /// Posts a credit message for the peer's messages before number `next_expected`. Returns
+    /// `false` if data messages would lack its slot of the send queue. A completion frees one.
     ///
     /// # Errors
     /// Returns the same errors as [`DataPath::send`].
-    fn send_credit(&mut self, reached: u64) -> Result<bool>;
+    fn send_credit(&mut self, next_expected: u64) -> Result<bool>;
 
     /// Posts the receives that must be posted before the peer starts.
     ///
@@ -239,7 +239,7 @@ pub struct Measurement {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopResult {
     /// Counts at the end of the warm-up, when the clock started.
-    base: Option<warm_up::Base>,
+    base: Option<warm_up::WarmUpBase>,
     /// Messages of this end that completed.
     pub(crate) sent: u64,
     /// Messages of the peer that arrived.

@@ -38,17 +38,17 @@ pub(crate) fn ping<W: DataPath, P: Peer>(
     let result = run_rounds(shape, data_path, peer, start, |data_path, clock, round| {
         data_path.send_one(round.number, last)?;
         let is_answered = if shape.is_reliable() {
-            while data_path.counts().reached <= round.number {
+            while data_path.counts().next_expected <= round.number {
                 await_message(data_path, peer, waiter, None)?;
             }
             true
         } else {
             await_reply(shape, data_path, peer, waiter, round.number)?
         };
-        let reached = data_path.counts().reached;
-        if reached > round.number + 1 {
+        let next_expected = data_path.counts().next_expected;
+        if next_expected > round.number + 1 {
             return Err(Error::test(format!(
-                "{reached} replies arrived for {} messages",
+                "{next_expected} replies arrived for {} messages",
                 round.number + 1
             )));
         }
@@ -99,11 +99,11 @@ pub(crate) fn pong<W: DataPath, P: Peer>(
     let (mut replied, mut sent) = (0, 0);
     loop {
         let completions = await_message(data_path, peer, waiter, None)?;
-        let reached = data_path.counts().reached;
-        if replied < reached {
+        let next_expected = data_path.counts().next_expected;
+        if replied < next_expected {
             // The number of a reply is that of the message.
-            data_path.send_one(reached - 1, shape.last())?;
-            replied = reached;
+            data_path.send_one(next_expected - 1, shape.last())?;
+            replied = next_expected;
             sent += 1;
         }
         warm_up.ends(Instant::now, sent, data_path.counts().arrived);
@@ -111,8 +111,10 @@ pub(crate) fn pong<W: DataPath, P: Peer>(
             continue;
         }
         match peer.finished() {
-            Some(pinged) if reached > pinged => return Err(wrong_count(reached, pinged)),
-            Some(pinged) if reached == pinged || !shape.is_reliable() => break,
+            Some(pinged) if next_expected > pinged => {
+                return Err(wrong_count(next_expected, pinged));
+            }
+            Some(pinged) if next_expected == pinged || !shape.is_reliable() => break,
             _ => {}
         }
     }
@@ -150,10 +152,10 @@ fn await_reply<W: DataPath, P: Peer>(
     number: u64,
 ) -> Result<bool> {
     let lost_at = Instant::now() + LOST_AFTER;
-    while data_path.counts().reached <= number {
+    while data_path.counts().next_expected <= number {
         let may_overwrite = !shape.verify || data_path.counts().sent > number;
         await_message(data_path, peer, waiter, may_overwrite.then_some(lost_at))?;
-        let is_unanswered = data_path.counts().reached <= number;
+        let is_unanswered = data_path.counts().next_expected <= number;
         if is_unanswered && may_overwrite && Instant::now() >= lost_at {
             return Ok(false);
         }

@@ -8,7 +8,7 @@ use host::tcp;
 
 use super::pingpong;
 use super::wait::Waiter;
-use super::warm_up::Base;
+use super::warm_up::WarmUpBase;
 use super::{DataPath, Measurement, Peer, Role, bandwidth, passive, pin};
 use crate::spec::modes::Wait;
 use crate::spec::plan::{Pattern, Verb};
@@ -81,7 +81,7 @@ pub(crate) fn run<W: DataPath, P: Peer>(
             error
         }
     })?;
-    let base = counted.base.unwrap_or(Base {
+    let base = counted.base.unwrap_or(WarmUpBase {
         sent: 0,
         received: Count::default(),
         begin: start,

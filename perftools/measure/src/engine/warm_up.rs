@@ -8,7 +8,7 @@ use crate::stats::cpu::ClockReading;
 
 /// Counts at the end of the warm-up, when the clock starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Base {
+pub(super) struct WarmUpBase {
     pub(super) sent: u64,
     pub(super) received: Count,
     pub(super) begin: ClockReading,
@@ -19,7 +19,7 @@ pub(super) struct Base {
 pub(super) struct WarmUp {
     /// End of a warm-up that is not over.
     until: Option<Instant>,
-    base: Option<Base>,
+    base: Option<WarmUpBase>,
 }
 
 impl WarmUp {
@@ -54,7 +54,7 @@ impl WarmUp {
         let is_over = self.until.is_some_and(|until| now() >= until);
         if is_over {
             self.until = None;
-            self.base = Some(Base {
+            self.base = Some(WarmUpBase {
                 sent,
                 received,
                 begin: ClockReading::now_wall_first(),
@@ -64,7 +64,7 @@ impl WarmUp {
     }
 
     /// Returns the counts at the end of the warm-up.
-    pub(super) fn base(&self) -> Option<Base> {
+    pub(super) fn base(&self) -> Option<WarmUpBase> {
         self.base
     }
 }

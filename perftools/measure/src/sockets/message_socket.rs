@@ -23,7 +23,7 @@ const SCTP_CHUNK: usize = 64 << 10;
 
 /// Result of a call that receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum ReceivedMessage {
     /// A message of this many bytes.
     Message(usize),
     /// Part of a message.
@@ -160,34 +160,34 @@ impl MessageSocket {
     /// # Errors
     /// Returns an error if the connection broke.
     #[inline]
-    pub(crate) fn receive(&mut self, message: &mut [u8]) -> Result<Received> {
+    pub(crate) fn receive(&mut self, message: &mut [u8]) -> Result<ReceivedMessage> {
         if self.unconnected && !self.connect_to_first_sender()? {
-            return Ok(Received::Nothing);
+            return Ok(ReceivedMessage::Nothing);
         }
         if self.reset.is_some() {
-            return Ok(Received::End);
+            return Ok(ReceivedMessage::End);
         }
         let rest = &mut message[self.received..];
         let received = recv(self.socket.as_raw_fd(), rest, self.receive_flags());
         match received.map_err(std::io::Error::from) {
-            Ok(n) if self.kind.is_datagram() => Ok(Received::Message(n)),
-            Ok(0) => Ok(Received::End),
+            Ok(n) if self.kind.is_datagram() => Ok(ReceivedMessage::Message(n)),
+            Ok(0) => Ok(ReceivedMessage::End),
             Ok(n) => {
                 self.received += n;
                 if self.received < message.len() {
-                    return Ok(Received::Part);
+                    return Ok(ReceivedMessage::Part);
                 }
                 self.received = 0;
-                Ok(Received::Message(message.len()))
+                Ok(ReceivedMessage::Message(message.len()))
             }
-            Err(e) if is_transient(e.kind()) => Ok(Received::Nothing),
+            Err(e) if is_transient(e.kind()) => Ok(ReceivedMessage::Nothing),
             Err(e) => {
                 let error = self.io_error("receive", message.len(), &e);
                 if self.kind.is_datagram() || e.kind() != ErrorKind::ConnectionReset {
                     return Err(error);
                 }
                 self.reset = Some(error);
-                Ok(Received::End)
+                Ok(ReceivedMessage::End)
             }
         }
     }

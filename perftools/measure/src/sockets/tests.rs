@@ -9,7 +9,7 @@ use base::error::{Error, Kind, Result};
 use socket2::Socket;
 
 use super::endpoint;
-use super::message_socket::{MessageSocket, Received, Sent};
+use super::message_socket::{MessageSocket, ReceivedMessage, Sent};
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
@@ -455,7 +455,7 @@ fn receive_until_reset(loop_kind: SocketLoop, messages: u64, sent: u64) -> Resul
             Payload::default().fill(&mut message, number);
             assert_eq!(client.send(&message).unwrap(), Sent::Message);
             if loop_kind == SocketLoop::Pong {
-                while client.receive(&mut message).unwrap() == Received::Nothing {}
+                while client.receive(&mut message).unwrap() == ReceivedMessage::Nothing {}
             }
         }
         // A reset discards what has not been sent yet.

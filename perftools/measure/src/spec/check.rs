@@ -7,8 +7,8 @@ use base::units::{Size, show_time};
 
 use super::config::Spec;
 use super::limits::{
-    MAX_DEPTH, MAX_EXTRA_MEMORY, MAX_QPS, MAX_RECEIVERS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME,
-    MAX_WARM_UP, UNLIMITED,
+    MAX_DEPTH, MAX_QPS, MAX_RECEIVERS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME, MAX_WARM_UP,
+    UNLIMITED,
 };
 use super::modes::Cm;
 use super::payload_file;
@@ -23,7 +23,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
 /// A condition that no specification may meet, and the error that reports it.
-pub(super) struct Rule {
+pub(super) struct SpecRule {
     /// Returns `true` if the specification breaks the rule.
     pub(super) is_broken: fn(&Spec) -> bool,
     /// Describes what is wrong, with the limit.
@@ -86,19 +86,19 @@ impl Spec {
 }
 
 /// The rules, in the order in which they are checked.
-const RULES: &[Rule] = &[
+const RULES: &[SpecRule] = &[
     // Message size.
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.msg_size == 0,
         cause: |_| "message size of 0 bytes: the minimum is 1 byte".to_owned(),
         help: "set --msg-size (-m) to a size such as 64K",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.msg_size > MAX_MESSAGE,
         cause: |spec| message_too_large(spec, "the maximum", MAX_MESSAGE),
         help: "set --msg-size (-m) lower",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.is_socket(|kind| spec.msg_size > kind.max_message()),
         cause: |spec| {
             let kind = spec.test.socket().unwrap_or(SocketKind::Tcp);
@@ -107,7 +107,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --msg-size (-m) lower",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.is_rdma(|plan| plan.verb.is_atomic() && spec.msg_size != 8),
         cause: |spec| {
             let size = Size(spec.msg_size);
@@ -116,14 +116,14 @@ const RULES: &[Rule] = &[
         help: "remove --msg-size (-m) for tests of atomic operations",
     },
     // Memory of a GPU.
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.uses_gpu() && (spec.verify || spec.tuning.access_received),
         cause: |_| {
             "--verify or --access-received (-ar) with --gpu: the CPU would read each received byte, and cannot read memory of a GPU".to_owned()
         },
         help: "remove --gpu, or remove --verify and --access-received (-ar) and choose a test that does not verify its data",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.uses_gpu() && spec.is_rdma(|plan| plan.pattern == Pattern::Polled),
         cause: |spec| {
             let name = spec.test.name();
@@ -133,7 +133,7 @@ const RULES: &[Rule] = &[
         },
         help: "remove --gpu, or run rc_rdma_write_lat, which waits for completions",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.uses_gpu() && spec.tuning.inline.is_some_and(|size| size > 0),
         cause: |_| {
             "--inline with --gpu: the CPU copies inline data, and cannot read memory of a GPU"
@@ -141,12 +141,12 @@ const RULES: &[Rule] = &[
         },
         help: "remove --inline, or set it to 0",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             let on_both_ends = spec.client.gpu.is_some() && spec.server.gpu.is_some();
             let tuning = &spec.tuning;
             let sets_host_memory = tuning.pages != Pages::Normal || tuning.on_demand;
-            on_both_ends && sets_host_memory && tuning.extra_memory == 0
+            on_both_ends && sets_host_memory
         },
         cause: |_| {
             "--huge-pages or --on-demand with --gpu at both ends: no buffer is in host memory"
@@ -155,7 +155,7 @@ const RULES: &[Rule] = &[
         help: "remove --huge-pages and --on-demand, or use memory of a GPU at one end only: --gpu local=GPU",
     },
     // Tests over sockets.
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.is_socket(|_| spec.qps > 1 || spec.threads > 1),
         cause: |spec| {
             let name = spec.test.name();
@@ -163,7 +163,7 @@ const RULES: &[Rule] = &[
         },
         help: "remove --qps and --threads; for several streams, use --parallel",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.sockets.streams() > 1 && spec.test.socket().is_none(),
         cause: |spec| {
             format!(
@@ -173,7 +173,7 @@ const RULES: &[Rule] = &[
         },
         help: "use --qps or --threads for several queue pairs, and a test such as rc_bi_bw for both directions",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             let has_streams = spec.sockets.streams() > 1 || spec.tuning.rate_limit.is_some();
             has_streams && spec.is_socket(|_| spec.test.is_latency())
@@ -186,12 +186,12 @@ const RULES: &[Rule] = &[
         },
         help: "remove --parallel, --bidir and --rate-limit",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| !(1..=MAX_THREADS).contains(&spec.sockets.streams()),
         cause: |spec| out_of_range("number of streams", spec.sockets.streams(), MAX_THREADS),
         help: "set --parallel within this range; --bidir doubles it",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             let last = u32::from(spec.sockets.port) + spec.sockets.streams();
             spec.sockets.port > 0 && last > 65_536
@@ -205,7 +205,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --ip-port (-ip) lower",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             let streams = u64::from(spec.sockets.streams());
             matches!(spec.limit, Limit::Messages(n) if spec.is_socket(|_| n < streams))
@@ -216,12 +216,12 @@ const RULES: &[Rule] = &[
         },
         help: "set --messages (-n) to at least the number of streams",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.sockets.bidirectional && spec.flip,
         cause: |_| "--bidir with --flip (-f): both directions are used anyway".to_owned(),
         help: "remove --flip (-f)",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             let sockets = spec.sockets;
             let larger = sockets.client_buffers.max(sockets.server_buffers);
@@ -238,7 +238,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --sock-buf-size (-sb) lower",
     },
-    Rule {
+    SpecRule {
         // The first 8 bytes of a verified datagram are its sequence number.
         is_broken: |spec| {
             let needs_number = spec.is_socket(SocketKind::is_datagram) && !spec.test.is_latency();
@@ -251,22 +251,22 @@ const RULES: &[Rule] = &[
         help: "set --msg-size (-m) to at least 8",
     },
     // Queue depth, queue pairs and threads.
-    Rule {
+    SpecRule {
         is_broken: |spec| !(1..=MAX_DEPTH).contains(&spec.depth),
         cause: |spec| out_of_range("queue depth", spec.depth, MAX_DEPTH),
         help: "set --depth within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| !(1..=MAX_QPS).contains(&spec.qps),
         cause: |spec| out_of_range("number of queue pairs", spec.qps, MAX_QPS),
         help: "set --qps within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| !(1..=MAX_THREADS).contains(&spec.threads),
         cause: |spec| out_of_range("number of threads", spec.threads, MAX_THREADS),
         help: "set --threads within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.threads * spec.qps > MAX_QPS,
         cause: |spec| {
             let (threads, qps) = (spec.threads, spec.qps);
@@ -276,7 +276,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --threads or --qps lower",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.threads > 1 && spec.is_rdma(Plan::is_latency),
         cause: |spec| {
             format!(
@@ -287,7 +287,7 @@ const RULES: &[Rule] = &[
         },
         help: "remove --threads",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.qps > 1 && spec.is_rdma(Plan::is_latency),
         cause: |spec| {
             format!(
@@ -299,12 +299,12 @@ const RULES: &[Rule] = &[
         help: "remove --qps",
     },
     // Duration.
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.limit == Limit::Messages(0),
         cause: |_| "test of 0 messages: the minimum is 1".to_owned(),
         help: "set --messages (-n) to at least 1",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| matches!(spec.limit, Limit::Messages(n) if n < spec.threads.into()),
         cause: |spec| {
             let threads = spec.threads;
@@ -312,12 +312,12 @@ const RULES: &[Rule] = &[
         },
         help: "set --messages (-n) to at least the number of threads",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| matches!(spec.limit, Limit::Time(time) if time.is_zero()),
         cause: |_| "test of 0 s: it would measure nothing".to_owned(),
         help: "set --time (-t) to a time such as 2",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| matches!(spec.limit, Limit::Time(time) if time > MAX_TIME && time != UNLIMITED),
         cause: |spec| match spec.limit {
             Limit::Time(time) => format!("test of {}: the maximum is 7 d", show_time(time)),
@@ -325,7 +325,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --time (-t) lower, or to unlimited",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.tuning.warm_up > MAX_WARM_UP,
         cause: |spec| {
             let warm_up = show_time(spec.tuning.warm_up);
@@ -333,7 +333,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --warm-up lower",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             !spec.tuning.warm_up.is_zero() && matches!(spec.limit, Limit::Messages(_))
         },
@@ -343,18 +343,18 @@ const RULES: &[Rule] = &[
         },
         help: "set --time (-t) instead of --messages (-n), or remove --warm-up",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| !is_valid_timeout(spec.client.timeout),
         cause: |spec| timeout_out_of_range("client", spec.client.timeout),
         help: "set --timeout (-to) within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| !is_valid_timeout(spec.server.timeout),
         cause: |spec| timeout_out_of_range("server", spec.server.timeout),
         help: "set --timeout (-to) within this range",
     },
     // Multicast.
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             let is_plain =
                 spec.test == Test::UdBw && !spec.flip && spec.threads == 1 && spec.qps == 1;
@@ -366,7 +366,7 @@ const RULES: &[Rule] = &[
         },
         help: "remove other tests, --flip, --threads, --qps, --use-cm and options such as --service-level",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             spec.multicast
                 .is_some_and(|multicast| !(1..=MAX_RECEIVERS).contains(&multicast.receivers))
@@ -377,7 +377,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --multicast (-g) within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: Spec::multicast_group_is_unicast,
         cause: |spec| match spec.multicast.and_then(|multicast| multicast.group) {
             Some(group) => format!("multicast group {group}: not a multicast address"),
@@ -386,7 +386,7 @@ const RULES: &[Rule] = &[
         help: "set --multicast-group to an address such as 239.255.1.2, or remove it",
     },
     // Tuning.
-    Rule {
+    SpecRule {
         is_broken: |spec| !(1..=MAX_POST_LIST).contains(&spec.tuning.post_list),
         cause: |spec| {
             out_of_range(
@@ -397,7 +397,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --post-list within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             let batch = spec.tuning.recv_list;
             batch.is_some_and(|n| !(1..=MAX_POST_LIST).contains(&n))
@@ -408,7 +408,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --recv-list within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| !(1..=spec.max_dc_targets()).contains(&spec.dc_targets()),
         cause: |spec| {
             out_of_range(
@@ -419,17 +419,17 @@ const RULES: &[Rule] = &[
         },
         help: "set --dc-targets within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.tuning.rate_limit == Some(0),
         cause: |_| "rate limit of 0 bytes per second: the minimum is 1 byte per second".to_owned(),
         help: "set --rate-limit higher",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.tuning.burst.is_some() && spec.tuning.rate_limit.is_none(),
         cause: |_| "--burst without a rate limit: nothing spreads the messages".to_owned(),
         help: "add --rate-limit, or remove --burst",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             spec.tuning
                 .burst
@@ -444,7 +444,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --burst within this range",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.tuning.flow_label > 0xf_ffff,
         cause: |spec| {
             format!(
@@ -454,7 +454,7 @@ const RULES: &[Rule] = &[
         },
         help: "set --flow-label lower",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             spec.tuning.qp_timeout.is_some_and(|n| n > 31)
                 || spec.tuning.retry_count.is_some_and(|n| n > 7)
@@ -462,29 +462,18 @@ const RULES: &[Rule] = &[
         cause: |_| "timeout or retries of the queue pair: the maxima are 31 and 7".to_owned(),
         help: "set --qp-timeout and --retry-count lower",
     },
-    Rule {
-        is_broken: |spec| spec.tuning.extra_memory > MAX_EXTRA_MEMORY,
-        cause: |spec| {
-            format!(
-                "extra memory of {}: the maximum is {}",
-                Size(spec.tuning.extra_memory),
-                Size(MAX_EXTRA_MEMORY)
-            )
-        },
-        help: "set --extra-memory lower",
-    },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.tuning.signal_every == Some(0),
         cause: |_| "completion for every 0th send: the minimum is 1".to_owned(),
         help: "set --cq-moderation to at least 1",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.tuning.rd_atomic == Some(0),
         cause: |_| "0 RDMA reads and atomics in flight: the minimum is 1".to_owned(),
         help: "set --rd-atomic (-nr) to at least 1",
     },
     // Direction and connection.
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.flip && !spec.test.is_one_way(),
         cause: |spec| {
             let name = spec.test.name();
@@ -492,7 +481,7 @@ const RULES: &[Rule] = &[
         },
         help: "remove --flip (-f)",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.use_cm == Cm::On && spec.is_rdma(|plan| !plan.service.uses_cm()),
         cause: |spec| {
             let name = spec.test.name();
@@ -501,16 +490,16 @@ const RULES: &[Rule] = &[
         },
         help: "remove --use-cm (-cm1)",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| {
             spec.use_cm == Cm::On && spec.sets_packet_attributes() && spec.test.plan().is_some()
         },
         cause: |_| {
-            "--service-level (-sl), --flow-label, --pkey-index, --static-rate (-sr) and --src-path-bits (-sp): not supported with rdma_cm".to_owned()
+            "--service-level (-sl), --flow-label, --pkey-index and --static-rate (-sr): not supported with rdma_cm".to_owned()
         },
         help: "remove --use-cm (-cm1)",
     },
-    Rule {
+    SpecRule {
         is_broken: |spec| spec.mtu.is_some_and(|mtu| !MTUS.contains(&mtu)),
         cause: |spec| {
             let mtu = spec.mtu.unwrap_or(0);

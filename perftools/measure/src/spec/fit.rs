@@ -249,10 +249,10 @@ impl Spec {
             )));
         }
         let shape = self.shape(depth, plan, bounds);
-        if shape.memory() - self.tuning.extra_memory > MAX_MEMORY {
+        if shape.memory() > MAX_MEMORY {
             return Err(Error::limit(format!(
                 "buffers of {}: the maximum is {}",
-                Style::default().size(shape.memory() - self.tuning.extra_memory),
+                Style::default().size(shape.memory()),
                 Size(MAX_MEMORY)
             ))
             .with_help("set --msg-size (-m), --qps or --threads lower"));

@@ -74,7 +74,7 @@ impl Shape {
         // Drivers round the sizes of queues up.
         let slots = |n: u32| u64::from(n + 1).next_power_of_two();
         let (qps, receive_queues) = (u64::from(self.qps), u64::from(self.receive_queues()));
-        let sends = slots(self.sends()) * SEND_SLOT;
+        let sends = slots(self.send_queue_len()) * SEND_SLOT;
         let receives = slots(self.receives()) * RECV_SLOT;
         let completions = slots(self.completions());
         let arrivals = if self.is_reliable() {

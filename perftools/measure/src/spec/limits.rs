@@ -16,8 +16,6 @@ pub(super) const MAX_RECEIVERS: u32 = 256;
 /// Maximum number of slots in all send queues of one end. Where each queue can hold all messages in
 /// flight, many queue pairs lower the depth: with 16,384 of them, 64 messages are in flight.
 pub(super) const MAX_SEND_SLOTS: u32 = 1 << 20;
-/// Maximum memory in bytes that one end registers in addition to its buffers.
-pub(super) const MAX_EXTRA_MEMORY: u64 = 1 << 40;
 /// Maximum number of threads of one test at each end.
 pub const MAX_THREADS: u32 = 64;
 /// Maximum memory in bytes that one end of a test may register.

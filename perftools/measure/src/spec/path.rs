@@ -89,8 +89,6 @@ pub struct PathSettings {
     pub rd_atomic: Option<u8>,
     /// Static rate limit of the packets.
     pub static_rate: Option<StaticRate>,
-    /// Source path bits: the low bits of the source LID.
-    pub src_path_bits: Option<u8>,
 }
 
 impl PathSettings {
@@ -101,9 +99,7 @@ impl PathSettings {
 
     /// Returns `true` if packets carry attributes that rdma_cm does not let the program set.
     pub(crate) fn sets_packet_attributes(self) -> bool {
-        self.service_level.is_some_and(|level| level != 0)
-            || self.static_rate.is_some()
-            || self.src_path_bits.is_some()
+        self.service_level.is_some_and(|level| level != 0) || self.static_rate.is_some()
     }
 }
 

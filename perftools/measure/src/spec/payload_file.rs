@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::check::Rule;
+use super::check::SpecRule;
 
 /// Maximum length of the file in bytes. The file travels in one frame of the control protocol.
 pub const MAX_PAYLOAD_FILE: usize = 32 << 10;
@@ -67,7 +67,7 @@ impl PayloadFile {
 }
 
 /// The rules for payload files in a specification.
-pub(super) const RULES: &[Rule] = &[Rule {
+pub(super) const RULES: &[SpecRule] = &[SpecRule {
     is_broken: |spec| spec.payload.as_ref().is_some_and(|file| !file.is_valid()),
     cause: |spec| {
         let length = spec.payload.as_ref().map_or(0, |file| file.length);

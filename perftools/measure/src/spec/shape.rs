@@ -172,13 +172,13 @@ impl Shape {
     }
 
     /// Returns the capacity of each send queue.
-    pub fn sends(&self) -> u32 {
+    pub fn send_queue_len(&self) -> u32 {
         self.queue_depth() + self.on_one_queue_pair(self.credits()) + 1
     }
 
     /// Returns the capacity of the completion queue of a thread.
     pub(crate) fn completions(&self) -> u32 {
-        let sends = self.sends().saturating_mul(self.qps);
+        let sends = self.send_queue_len().saturating_mul(self.qps);
         let receives = self.receives().saturating_mul(self.receive_queues());
         sends.saturating_add(receives)
     }
@@ -200,7 +200,7 @@ impl Shape {
     /// Returns the number of slots that RDMA reads and atomics write the peer's data into.
     pub(crate) fn fetch_slots(&self) -> u32 {
         if self.touches_payload() {
-            self.sends() * self.qps
+            self.send_queue_len() * self.qps
         } else {
             1
         }
@@ -215,9 +215,9 @@ impl Shape {
         }
     }
 
-    /// Returns the size of the memory that each end registers, in bytes, with the extra memory.
+    /// Returns the size of the memory that each end registers, in bytes.
     pub fn memory(&self) -> u64 {
-        self.thread_memory() * u64::from(self.threads) + self.tuning.extra_memory
+        self.thread_memory() * u64::from(self.threads)
     }
 
     /// Returns the size of the memory that each thread of an end registers, in bytes.
@@ -230,7 +230,7 @@ impl Shape {
         let local = match self.plan {
             plan if plan.verb.fetches() => self.fetch_slots(),
             _ if self.touches_payload() && self.plan.pattern != Pattern::Polled => {
-                self.sends() + self.receive_buffers()
+                self.send_queue_len() + self.receive_buffers()
             }
             // One buffer to send from, and one to receive into.
             plan => 1 + u32::from(plan.receives_into_memory()),
@@ -284,7 +284,7 @@ mod tests {
             change(&mut spec);
             let shape = spec.fit(&bounds).unwrap();
             assert!(shape.completions() <= bounds.max_cqe, "{shape:?}");
-            (shape.depth, shape.sends(), shape.receives())
+            (shape.depth, shape.send_queue_len(), shape.receives())
         };
         // Each queue has slots for its messages, for a credit, and a send queue for one more.
         assert_eq!(fit(Test::RcBw, 65, |_| {}), (520, 10, 9));

@@ -69,9 +69,6 @@ pub struct Tuning {
     /// Completion vector of the completion queues.
     #[serde(skip_serializing_if = "is_zero")]
     pub cq_vector: u32,
-    /// Memory in bytes that each end registers in addition to the buffers.
-    #[serde(skip_serializing_if = "is_none_registered")]
-    pub extra_memory: u64,
     /// Number of messages that a sender with a rate limit sends at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
@@ -102,11 +99,6 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde requires.
-fn is_none_registered(bytes: &u64) -> bool {
-    *bytes == 0
-}
-
 impl Default for Tuning {
     fn default() -> Self {
         Self {
@@ -126,7 +118,6 @@ impl Default for Tuning {
             qp_timeout: None,
             retry_count: None,
             cq_vector: 0,
-            extra_memory: 0,
             burst: None,
             samples: false,
             srq: false,

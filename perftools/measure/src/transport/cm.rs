@@ -20,9 +20,9 @@ const MAX_PORTS: u32 = 16;
 
 /// An rdma_cm connection with its queue pair.
 #[derive(Debug)]
-pub struct Connection(rdmacm::Connection);
+pub struct CmConnection(rdmacm::Connection);
 
-impl Connection {
+impl CmConnection {
     /// Returns the queue pair.
     #[inline]
     pub(crate) fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
@@ -101,7 +101,7 @@ impl CmListener {
         access: AccessFlags,
         timeout: Duration,
         is_gone: &dyn Fn() -> bool,
-    ) -> Result<Vec<Connection>> {
+    ) -> Result<Vec<CmConnection>> {
         let count = qps.len();
         let mut connections = Vec::new();
         for (index, qp) in (0_u32..).zip(qps) {
@@ -123,7 +123,7 @@ impl CmListener {
         access: AccessFlags,
         deadline: Instant,
         is_gone: &dyn Fn() -> bool,
-    ) -> Result<Connection> {
+    ) -> Result<CmConnection> {
         loop {
             if is_gone() {
                 return Err(Error::new(
@@ -147,7 +147,7 @@ impl CmListener {
                 .max(CHECK_INTERVAL);
             let reply = self.key.server_bytes();
             let accepted = pending.accept(&params(self.settings, &reply), remaining);
-            return accepted.map(Connection).map_err(Error::from);
+            return accepted.map(CmConnection).map_err(Error::from);
         }
     }
 }
@@ -243,7 +243,7 @@ pub(crate) fn connect(
     index: u32,
     access: AccessFlags,
     timeout: Duration,
-) -> Result<Connection> {
+) -> Result<CmConnection> {
     let CmTarget {
         source,
         server,
@@ -263,7 +263,7 @@ pub(crate) fn connect(
         match ready.connect(&params(settings, &private_data), timeout) {
             Ok(connection) => {
                 key.check_server(connection.private_data())?;
-                return Ok(Connection(connection));
+                return Ok(CmConnection(connection));
             }
             Err(error) if ports_left > 0 && ports::is_taken(error.error()) => {}
             Err(error) => return Err(error.into()),

@@ -89,7 +89,7 @@ impl RdmaEndpoint {
             Some(index) => AhAttr::for_gid(path.port_num, index, remote.gid),
             None => AhAttr::for_lid(path.port_num, remote.lid),
         };
-        (to.sl, to.src_path_bits, to.static_rate) = (path.sl, path.src_path_bits, path.static_rate);
+        (to.sl, to.static_rate) = (path.sl, path.static_rate);
         to.grh = to.grh.map(|grh| {
             grh.traffic_class(path.traffic_class)
                 .flow_label(path.flow_label)

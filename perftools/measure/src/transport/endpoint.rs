@@ -6,7 +6,7 @@ use host::hardware::Hardware;
 use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, DatagramAttr, DuplexTransport, ErrorKind, Gid,
     GidIndex, Mtu, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath,
-    SendTransport, Sink, SrqOptions, Uc, Ud, caps::OdpGeneralCaps, efa::Srd,
+    SendTransport, SrqOptions, Uc, Ud, caps::OdpGeneralCaps, efa::Srd,
 };
 
 use rdmacm::datagram::multicast::Membership;
@@ -93,8 +93,6 @@ pub(super) struct RdmaEndpoint {
     path_settings: PathSettings,
     /// Multicast group of the test, if this end has joined one.
     pub(super) group: Option<Membership>,
-    /// Registered memory that no request uses.
-    extra_memory: Option<Sink>,
     /// GPU whose memory holds the messages; none: host memory.
     gpu: Option<TestGpu>,
     /// Bytes of the messages.
@@ -181,13 +179,8 @@ impl RdmaEndpoint {
             .collect::<Result<_>>()?;
         check_path(&opened, side.path, shape.tuning.pkey_index)?;
         check_on_demand_paging(&opened, &shape)?;
-        let extra_memory = match usize::try_from(shape.tuning.extra_memory) {
-            Ok(0) => None,
-            len => Some(pd.sink_with(len.unwrap_or(usize::MAX), shape.tuning.memory())?),
-        };
         let gpu = side.gpu.map(|id| TestGpu::open(id, &pd, &shape));
         Ok(Self {
-            extra_memory,
             gpu: gpu.transpose()?,
             payload,
             opened,
@@ -267,7 +260,7 @@ impl RdmaEndpoint {
             None => self.shape.tuning.inline.unwrap_or(default),
         };
         let options = QpOptions::new()
-            .max_send_wr(self.shape.sends())
+            .max_send_wr(self.shape.send_queue_len())
             .max_recv_wr(self.shape.receives().max(1))
             .max_inline_data(if self.shape.msg_size <= inline {
                 self.shape.msg_size
@@ -318,7 +311,6 @@ impl RdmaEndpoint {
                 .path_settings
                 .service_level
                 .unwrap_or(tuning.service_level))
-            .src_path_bits(self.path_settings.src_path_bits.unwrap_or(0))
             .static_rate(self.path_settings.static_rate.map_or(0, StaticRate::code))
             .traffic_class(tuning.traffic_class)
             .flow_label(tuning.flow_label);
@@ -431,7 +423,6 @@ impl RdmaEndpoint {
         let shape = self.shape;
         let mut qps = qps.into_iter();
         let mut group = self.group;
-        let mut extra_memory = self.extra_memory;
         let gpu = self.gpu;
         let is_iwarp = self.opened.link == LinkType::Iwarp;
         let data_paths = self
@@ -441,10 +432,7 @@ impl RdmaEndpoint {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let memory = (shape, self.payload.clone(), gpu.as_ref());
                 let data_path = VerbsDataPath::new(qps, &self.pd, (cq, channel), srq, memory)?;
-                let data_path = data_path
-                    .with_group(group.take())
-                    .on_iwarp(is_iwarp)
-                    .with_extra_memory(extra_memory.take());
+                let data_path = data_path.with_group(group.take()).on_iwarp(is_iwarp);
                 if shape.confirms_writes {
                     return data_path.confirming_placement(&self.pd);
                 }

@@ -1,4 +1,4 @@
-//! Checks of path settings (partition key, path bits, static rate) and of rdma_cm against the link.
+//! Checks of path settings (partition key, static rate) and of rdma_cm against the link.
 
 use base::error::{Error, Result};
 
@@ -22,31 +22,14 @@ pub(super) fn check_path(
         ))
         .with_help(format!("set --pkey-index below {pkeys}")));
     }
-    let infiniband_only = |setting: &str, help: &str| {
-        let link = opened.link;
-        let error = format!("{setting}: only InfiniBand supports this, but {device} is {link}");
-        Err(Error::limit(error).with_help(help))
-    };
-    let bits = settings.src_path_bits.unwrap_or(0);
-    match opened.link {
-        LinkType::InfiniBand if u32::from(bits) >= 1 << opened.port.lmc.min(7) => {
-            Err(Error::limit(format!(
-                "source path bits of {bits}: port {} of {device} has LMC {}",
-                opened.port_num, opened.port.lmc
-            ))
-            .with_help(format!(
-                "set --src-path-bits (-sp) below {}",
-                1 << opened.port.lmc.min(7)
-            )))
-        }
-        LinkType::InfiniBand => Ok(()),
-        _ if settings.static_rate.is_some() => infiniband_only(
-            "static rate",
-            "omit --static-rate (-sr); --rate-limit works on every link",
-        ),
-        _ if bits > 0 => infiniband_only("source path bits", "omit --src-path-bits (-sp)"),
-        _ => Ok(()),
+    if settings.static_rate.is_some() && opened.link != LinkType::InfiniBand {
+        return Err(Error::limit(format!(
+            "static rate: only InfiniBand supports this, but {device} is {}",
+            opened.link
+        ))
+        .with_help("omit --static-rate (-sr); --rate-limit works on every link"));
     }
+    Ok(())
 }
 
 /// Returns `true` if rdma_cm connects the queue pairs on this link. `marks_packets` is `true` if
@@ -59,7 +42,7 @@ pub(super) fn uses_cm(
 ) -> Result<bool> {
     match (link, requested) {
         (LinkType::Iwarp, _) if marks_packets => Err(Error::limit(format!(
-            "{device} is iWARP, whose packets have no service level, traffic class, flow label, partition key, static rate or path bits"
+            "{device} is iWARP, whose packets have no service level, traffic class, flow label, partition key or static rate"
         ))
         .with_help("omit the options that set them")),
         (LinkType::Iwarp, Cm::Off) => Err(Error::limit(format!(

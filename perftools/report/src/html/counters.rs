@@ -3,15 +3,15 @@
 use base::units::Size;
 use maud::{Markup, html};
 
-use super::Run;
+use super::NamedRun;
 use crate::record::Outcome;
 use crate::warning::cause;
 
 /// Returns the table of the counters that show a cause; nothing if none increased.
-pub(super) fn table(runs: &[Run]) -> Markup {
+pub(super) fn table(runs: &[NamedRun]) -> Markup {
     let mut rows: Vec<[String; 5]> = Vec::new();
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             let Outcome::Measured(m) = &record.outcome else {
                 continue;
             };

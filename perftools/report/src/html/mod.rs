@@ -1,41 +1,42 @@
 //! HTML output: the records of one or more runs as a page with plots.
 //!
-//! The page is self-contained. Its plots are inline SVG, and its content security policy forbids
-//! scripts and external resources. `maud` writes the HTML and `plotters` the SVG; both escape all
-//! text from records.
+//! The page is self-contained: its plots are inline SVG. `maud` writes the HTML and `plotters` the
+//! SVG; both escape all text from records.
 //!
-//! `series` groups records into lines and `scale` computes positions. `chart` and `bars` draw
-//! plots, and `tables` creates tables and lists.
+//! `shell` has the head and the style, also for the page of a mesh. `series` groups records into
+//! lines and `scale` computes positions. `chart` and `bars` draw plots, and `tables` creates tables
+//! and lists.
 
 mod bars;
 mod chart;
 mod counters;
 mod scale;
 mod series;
+mod shell;
 mod tables;
 mod units;
 
 use std::collections::BTreeMap;
 
 use chart::{Axis, Chart, Line, Point, figure};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use measure::stats::interval::Interval;
 use scale::Scale;
 use series::{Sample, by_size, per_run, samples, to_f64};
 
-use crate::json::Document;
+pub use shell::shell;
+
+use crate::json::Records;
 use crate::record::Measured;
 
 /// Records of one file.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct NamedRun {
     /// Name of the run, which the page shows in the names of lines.
     pub name: String,
     /// Records of the run.
-    pub document: Document,
+    pub records: Records,
 }
-
-const STYLE: &str = include_str!("page.css");
 
 /// Size of a plot that fills the page, in pixels.
 const FULL: (u32, u32) = (820, 400);
@@ -43,7 +44,7 @@ const FULL: (u32, u32) = (820, 400);
 const SMALL: (u32, u32) = (460, 270);
 
 /// Formats the page.
-pub fn page(runs: &[Run]) -> String {
+pub fn page(runs: &[NamedRun]) -> String {
     let samples = samples(runs);
     let select = |predicate: fn(&Measured) -> bool| -> Vec<Sample<'_>> {
         samples
@@ -54,6 +55,10 @@ pub fn page(runs: &[Run]) -> String {
     };
     let latencies = select(|m| m.latency.is_some());
     let body = html! {
+        @for run in runs {
+            @let tests = run.records.tests.len();
+            p { (run.name) ": " (tests) @if tests == 1 { " record" } @else { " records" } }
+        }
         (tables::changes(runs))
         (bandwidth(&select(Measured::is_bandwidth_test)))
         (message_rate(&select(|m| m.latency.is_none())))
@@ -66,31 +71,7 @@ pub fn page(runs: &[Run]) -> String {
         (tables::results(runs))
         (tables::environments(runs))
     };
-    document(runs, &body).into_string() + "\n"
-}
-
-/// Returns the page with this body.
-fn document(runs: &[Run], body: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "rperf report" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { "rperf report" }
-                @for run in runs {
-                    @let tests = run.document.tests.len();
-                    p { (run.name) ": " (tests) @if tests == 1 { " record" } @else { " records" } " by " (run.document.program) }
-                }
-                (body)
-            }
-        }
-    }
+    shell("rperf report", "", &body.into_string())
 }
 
 const SIZE: &str = "message size, bytes";

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::chart::{Line, Point};
-use super::{Run, units};
+use super::{NamedRun, units};
 use crate::parameters;
 use crate::record::{Measured, Outcome};
 
@@ -19,10 +19,10 @@ pub(super) struct Sample<'a> {
 }
 
 /// Returns all records with results.
-pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
+pub(super) fn samples(runs: &[NamedRun]) -> Vec<Sample<'_>> {
     let mut all = Vec::new();
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             let Outcome::Measured(measured) = &record.outcome else {
                 continue;
             };

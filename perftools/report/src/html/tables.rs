@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use measure::stats::SideStats;
 
-use super::{Run, units};
-use crate::compare::{self, Verdict};
+use super::{NamedRun, units};
+use crate::compare::{self, ChangeVerdict};
 use crate::environment;
 use crate::record::{Measured, Outcome, Record};
 use crate::warning::is_cause;
@@ -35,11 +35,11 @@ const COLUMNS: &[(&str, bool)] = &[
 ];
 
 /// Returns the table of the changes from the first run to the last; nothing if there is one run.
-pub(super) fn changes(runs: &[Run]) -> Markup {
+pub(super) fn changes(runs: &[NamedRun]) -> Markup {
     let [old, .., new] = runs else {
         return html! {};
     };
-    let comparison = compare::compare(&old.document, &new.document, THRESHOLD);
+    let comparison = compare::compare(&old.records, &new.records, THRESHOLD);
     html! {
         section {
             h2 { "Changes from " (old.name) " to " (new.name) }
@@ -62,7 +62,7 @@ pub(super) fn changes(runs: &[Run]) -> Markup {
                             (format!("{:+.1} %", row.change * 100.0))
                             @if let Some(interval) = row.interval { (format!(" ± {:.1} %", interval * 100.0)) }
                         }
-                        td.text.worse[row.verdict == Verdict::Worse] { (verdict(row.verdict)) }
+                        td.text.worse[row.verdict == ChangeVerdict::Worse] { (verdict(row.verdict)) }
                     } } }
                 } }
             }
@@ -74,21 +74,21 @@ pub(super) fn changes(runs: &[Run]) -> Markup {
     }
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
+fn verdict(verdict: ChangeVerdict) -> &'static str {
     match verdict {
-        Verdict::Worse => "worse",
-        Verdict::Better => "better",
-        Verdict::Same => "same",
-        Verdict::Unclear => "unclear",
+        ChangeVerdict::Worse => "worse",
+        ChangeVerdict::Better => "better",
+        ChangeVerdict::Same => "same",
+        ChangeVerdict::Unclear => "unclear",
     }
 }
 
 /// Returns the table of all results: a row per test, and one per device in tests over several.
 /// Columns without a value are omitted.
-pub(super) fn results(runs: &[Run]) -> Markup {
+pub(super) fn results(runs: &[NamedRun]) -> Markup {
     let mut rows = Vec::new();
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             if let Outcome::Measured(m) = &record.outcome {
                 let whole = if m.spec.test.is_latency() {
                     "worst"
@@ -120,7 +120,7 @@ pub(super) fn results(runs: &[Run]) -> Markup {
     }
 }
 
-fn cells(run: &Run, record: &Record, m: &Measured, device: &str) -> Vec<String> {
+fn cells(run: &NamedRun, record: &Record, m: &Measured, device: &str) -> Vec<String> {
     let p = m.latency.as_ref();
     let time = |nanos: Option<u64>| {
         nanos.map_or_else(String::new, |n| units::time(super::series::to_f64(n)))
@@ -180,14 +180,14 @@ fn cells(run: &Run, record: &Record, m: &Measured, device: &str) -> Vec<String> 
 }
 
 /// Returns the list of failed tests, dips and warnings; nothing if there are none.
-pub(super) fn warnings(runs: &[Run]) -> Markup {
+pub(super) fn warnings(runs: &[NamedRun]) -> Markup {
     let mut lines: Vec<(String, usize)> = Vec::new();
     let mut add = |line: String| match lines.iter_mut().find(|other| other.0 == line) {
         Some(other) => other.1 += 1,
         None => lines.push((line, 1)),
     };
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             let test = format!("{}, {}", run.name, record.test.name());
             match &record.outcome {
                 Outcome::Failed { error } => add(format!("{test} failed: {error}")),
@@ -221,16 +221,16 @@ pub(super) fn warnings(runs: &[Run]) -> Markup {
 }
 
 /// Returns the table of the environments of all runs, and the hosts of the tests `conf`.
-pub(super) fn environments(runs: &[Run]) -> Markup {
+pub(super) fn environments(runs: &[NamedRun]) -> Markup {
     let all: Vec<_> = runs
         .iter()
-        .map(|run| environment::of_document(&run.document))
+        .map(|run| environment::of_records(&run.records))
         .collect();
     let names = all.first().map_or(0, Vec::len);
     let is_known = |row: &usize| all.iter().any(|run| run[*row].1 != "-");
     let mut hosts = Vec::new();
     for run in runs {
-        for record in &run.document.tests {
+        for record in &run.records.tests {
             let Outcome::Conf { local, remote } = &record.outcome else {
                 continue;
             };

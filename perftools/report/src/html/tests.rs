@@ -5,15 +5,15 @@ use measure::stats::port_counters::CounterChanges;
 use super::*;
 use crate::record::{Outcome, Record};
 use crate::samples::{bidirectional, flipped, latency, one_way};
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningKind};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn run(name: &str, tests: Vec<Record>) -> Run {
-    Run {
+fn run(name: &str, tests: Vec<Record>) -> NamedRun {
+    NamedRun {
         name: name.into(),
-        document: Document::new(tests),
+        records: Records::new(tests),
     }
 }
 
@@ -189,7 +189,7 @@ fn text_of_records_is_never_markup() {
                 port: None,
             });
             m.warnings = vec![Warning {
-                kind: hostile_text.into(),
+                kind: WarningKind::Other,
                 text: hostile_text.into(),
             }];
         });
@@ -208,8 +208,7 @@ fn text_of_records_is_never_markup() {
             ..latency()
         };
         let plain = changed(one_way(), |m| m.spec.msg_size = 64);
-        let mut first = run(hostile_text, vec![record, failed, conf, plain, latency()]);
-        first.document.program = hostile_text.into();
+        let first = run(hostile_text, vec![record, failed, conf, plain, latency()]);
         page(&[first, run("good", vec![one_way(), latency()])])
     };
     let harmless = page_with("harmless");
@@ -339,7 +338,7 @@ fn counters_that_show_a_cause_are_listed() {
             unknown: Vec::new(),
         });
         m.warnings.push(Warning {
-            kind: "packet_loss".to_owned(),
+            kind: WarningKind::PacketLoss,
             text: "packets were lost".to_owned(),
         });
     });

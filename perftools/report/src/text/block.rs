@@ -10,31 +10,24 @@ pub(super) const MAX_COLUMNS: usize = 100;
 /// Lines of names and values with aligned columns, at most [`MAX_COLUMNS`] wide.
 #[derive(Default)]
 pub(super) struct Block {
-    lines: Vec<(String, Value)>,
+    lines: Vec<(String, BlockValue)>,
 }
 
-enum Value {
+enum BlockValue {
     Figure(Figure),
     /// A text that continues in the next line if it is too long.
     Text(String),
-    /// A text whose end is omitted if it is too long.
-    Line(String),
 }
 
 impl Block {
     /// Adds a line with a number and its unit.
     pub(super) fn figure(&mut self, name: impl Into<String>, figure: Figure) {
-        self.lines.push((name.into(), Value::Figure(figure)));
+        self.lines.push((name.into(), BlockValue::Figure(figure)));
     }
 
     /// Adds a line with a text.
     pub(super) fn text(&mut self, name: impl Into<String>, text: String) {
-        self.lines.push((name.into(), Value::Text(text)));
-    }
-
-    /// Adds a text that takes one line. Its end is omitted if it is too long.
-    pub(super) fn line(&mut self, name: impl Into<String>, text: &str) {
-        self.lines.push((name.into(), Value::Line(text.to_owned())));
+        self.lines.push((name.into(), BlockValue::Text(text)));
     }
 
     /// Adds a line with a number and its unit, or with `-` if it is unknown.
@@ -60,23 +53,22 @@ impl Block {
     /// Appends the lines to `out`, with one column of values.
     pub(super) fn print(&self, out: &mut String) {
         let names = self.lines.iter().map(|l| l.0.len()).max().unwrap_or(0);
-        let digits = |value: &Value| match value {
-            Value::Figure(f) => f.digits.len(),
-            Value::Text(_) | Value::Line(_) => 0,
+        let digits = |value: &BlockValue| match value {
+            BlockValue::Figure(f) => f.digits.len(),
+            BlockValue::Text(_) => 0,
         };
         let width = self.lines.iter().map(|l| digits(&l.1)).max().unwrap_or(0);
         let indent = 4 + names + 5;
         let space = MAX_COLUMNS.saturating_sub(indent).max(20);
         for (name, value) in &self.lines {
             let value = match value {
-                Value::Text(text) => wrap(text, space).join(&format!("\n{:indent$}", "")),
-                Value::Line(text) => shorten(text, space),
-                Value::Figure(Figure {
+                BlockValue::Text(text) => wrap(text, space).join(&format!("\n{:indent$}", "")),
+                BlockValue::Figure(Figure {
                     digits,
                     unit,
                     bytes: None,
                 }) => format!("{digits:>width$} {unit}"),
-                Value::Figure(Figure {
+                BlockValue::Figure(Figure {
                     digits,
                     unit,
                     bytes: Some(bytes),
@@ -110,27 +102,15 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Omits the words at the end of a text that is longer than `width` characters.
-fn shorten(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let first = wrap(text, width.saturating_sub(3)).swap_remove(0);
-    let first = first.trim_end_matches([',', ';', ':']);
-    let is_open = first.matches('(').count() > first.matches(')').count();
-    format!("{first} …{}", if is_open { ")" } else { "" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_continue_in_the_column_of_values_or_are_cut() {
+    fn long_texts_continue_in_the_column_of_values() {
         let mut block = Block::default();
         let long = "word ".repeat(30) + &"mlx5_0,".repeat(20);
         block.text("via", long.clone());
-        block.line("cause", &long);
         let mut out = String::new();
         block.print(&mut out);
         let lines: Vec<&str> = out.lines().collect();
@@ -138,13 +118,7 @@ mod tests {
             lines.iter().all(|line| line.chars().count() <= MAX_COLUMNS),
             "{out}"
         );
-        let cause = lines.iter().position(|line| line.starts_with("    cause"));
-        assert_eq!(cause, Some(lines.len() - 1), "{out}");
-        assert!(lines[1].starts_with("              word"), "{out}");
-        assert!(lines.last().unwrap().ends_with("word …"), "{out}");
-        let joined: String = lines[..lines.len() - 1].concat();
-        assert_eq!(joined.matches("mlx5_0,").count(), 20, "{out}");
-        assert_eq!(shorten("a cause (a 1, b 2)", 17), "a cause (a 1 …)");
-        assert_eq!(shorten("a cause (a 1, b 2)", 18), "a cause (a 1, b 2)");
+        assert!(lines[1].starts_with("            word"), "{out}");
+        assert_eq!(lines.concat().matches("mlx5_0,").count(), 20, "{out}");
     }
 }

@@ -17,7 +17,7 @@ use base::units::Style;
 use host::host_conf::HostConf;
 
 use crate::record::{Outcome, Record};
-use crate::warning::{explains_loss, is_cause};
+use crate::warning::{WarningKind, explains_loss, is_cause};
 use block::Block;
 pub use block::wrap;
 
@@ -42,8 +42,6 @@ pub struct Format {
     pub style: Style,
     /// Verbosity of each category of lines.
     pub verbosity: Verbosity,
-    /// Uses the prefixes `loc` and `rem` instead of `send` and `recv` for one-way tests.
-    pub unify_nodes: bool,
 }
 
 impl Format {
@@ -72,7 +70,7 @@ impl Format {
                 let is_explained = m.warnings.iter().any(explains_loss);
                 for warning in &m.warnings {
                     // The figure and the cause are shown already.
-                    if terse && is_explained && warning.kind == "lost" {
+                    if terse && is_explained && warning.kind == WarningKind::Lost {
                         continue;
                     }
                     let name = if is_cause(warning) {
@@ -80,11 +78,12 @@ impl Format {
                     } else {
                         "warning"
                     };
-                    if terse {
-                        block.line(name, warning.condition());
+                    let text = if terse {
+                        warning.condition()
                     } else {
-                        block.text(name, warning.text.clone());
-                    }
+                        &warning.text
+                    };
+                    block.text(name, text.to_owned());
                 }
                 block.print(&mut out);
             }

@@ -55,14 +55,13 @@ impl Format {
                 && to.sent.bytes == 0
                 && to.received.bytes > 0
         };
-        let (first, second) =
-            if self.unify_nodes || !(one_way(local, remote) || one_way(remote, local)) {
-                (("loc", local), ("rem", remote))
-            } else if one_way(local, remote) {
-                (("send", local), ("recv", remote))
-            } else {
-                (("send", remote), ("recv", local))
-            };
+        let (first, second) = if one_way(local, remote) {
+            (("send", local), ("recv", remote))
+        } else if one_way(remote, local) {
+            (("send", remote), ("recv", local))
+        } else {
+            (("loc", local), ("rem", remote))
+        };
         for (name, side) in [first, second] {
             self.side(name, side, &mut block);
         }
@@ -115,12 +114,7 @@ impl Format {
 
     /// Adds the parameters that were set and have no line above, with the names of the record.
     fn other_parameters(self, m: &Measured, b: &mut Block) {
-        const SIZES: &[&str] = &[
-            "extra_memory",
-            "inline",
-            "loc_sock_buf_size",
-            "rem_sock_buf_size",
-        ];
+        const SIZES: &[&str] = &["inline", "loc_sock_buf_size", "rem_sock_buf_size"];
         const SHOWN: &[&str] = &[
             "client timeout",
             "depth",

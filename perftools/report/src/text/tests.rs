@@ -63,7 +63,7 @@ fn equals_signs_align_and_units_do_not_alternate() {
 }
 
 #[test]
-fn units_and_node_names_can_be_unified() {
+fn units_can_be_unified() {
     let format = Format {
         style: Style {
             precision: 5,
@@ -74,7 +74,6 @@ fn units_and_node_names_can_be_unified() {
             stat: 2,
             ..Verbosity::default()
         },
-        unify_nodes: true,
     };
     insta::assert_snapshot!(format.render(&one_way()));
 }
@@ -131,7 +130,7 @@ fn a_cause_has_one_line_and_its_counters_need_verbosity() {
         });
         m.remote_stats.port_counters = m.local_stats.port_counters.clone();
         m.warnings.push(Warning {
-            kind: "packet_loss".to_owned(),
+            kind: WarningKind::PacketLoss,
             text: "packets were lost (rcvd_seq_err 5); help: look at the ports".to_owned(),
         });
     };
@@ -181,7 +180,7 @@ fn retransmissions_are_shown_if_there_were_any() {
     let with_cause = changed(|m| {
         m.local_stats.retransmitted = Some(3);
         let text = "packets were lost (RetransSegs 3)";
-        m.warnings.push(Warning::new("packet_loss", text));
+        m.warnings.push(Warning::new(WarningKind::PacketLoss, text));
     });
     assert!(!text(&with_cause, 0).contains("retransmitted"));
 }
@@ -190,11 +189,13 @@ fn retransmissions_are_shown_if_there_were_any() {
 fn a_loss_with_a_cause_has_no_warning_of_its_own() {
     let lossy = |has_cause: bool| {
         changed(|m| {
-            m.warnings
-                .push(Warning::new("lost", "5 of 9 messages were lost".to_owned()));
+            m.warnings.push(Warning::new(
+                WarningKind::Lost,
+                "5 of 9 messages were lost".to_owned(),
+            ));
             if has_cause {
                 let text = "a host discarded packets (RcvbufErrors 5)".to_owned();
-                m.warnings.push(Warning::new("discards", text));
+                m.warnings.push(Warning::new(WarningKind::Discards, text));
             }
         })
     };
@@ -218,7 +219,7 @@ fn the_direction_is_shown_if_the_server_sends() {
 fn no_line_is_longer_than_100_columns() {
     let long = |m: &mut Measured| {
         let words = "a condition that is described at length ".repeat(5);
-        let warning = Warning::new("other", format!("{words}; help: {words}"));
+        let warning = Warning::new(WarningKind::Other, format!("{words}; help: {words}"));
         m.warnings.push(warning);
         m.local.address = "fe80:0000:0000:0000:0202:c9ff:fe00:0001 ".repeat(4);
         m.remote_stats.threads = vec![ThreadStats::default(); 64];

@@ -5,14 +5,14 @@ use base::error::{Error, Kind};
 use measure::stats::SideStats;
 use measure::stats::port_counters::CounterChanges;
 
-use super::Warning;
-use super::cause_table::{CAUSES, Cause, CauseCounter, DISCARDS, DUPLICATES, PACKET_LOSS};
+use super::cause_table::{CAUSES, Cause, CauseCounter};
+use super::{Warning, WarningKind};
 
 /// Maximum number of counters of one end in the text of a cause.
 const MAX_COUNTERS: usize = 3;
 
 /// Returns the kinds of all causes.
-pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+pub(crate) fn kinds() -> impl Iterator<Item = WarningKind> {
     let all = CAUSES.iter().chain([LATE_ACKNOWLEDGEMENTS]);
     all.map(|cause| cause.kind)
 }
@@ -26,11 +26,11 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
     } else {
         &["client", "server"]
     };
-    let ends: Vec<End> = names
+    let ends: Vec<CauseEnd> = names
         .iter()
         .zip(stats)
         .filter_map(|(name, side)| {
-            Some(End {
+            Some(CauseEnd {
                 name,
                 changes: side.port_counters.as_ref()?,
                 seconds: side.seconds(),
@@ -42,7 +42,7 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
     let mut late = Some(LATE_ACKNOWLEDGEMENTS);
     let causes = CAUSES.iter().filter_map(|cause| match cause {
         cause if explains_loss(cause.kind) && !cause.is_large_enough(&ends, lost) => None,
-        // Both causes are one.
+        // Late acknowledgements explain both counters.
         cause if cause.is_loss() && are_late => {
             let late = late.take()?;
             let mut names = ends.iter().flat_map(|end| end.changes.increased.keys());
@@ -56,8 +56,8 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
 }
 
 /// Returns `true` if the kind is that of a cause of lost messages.
-pub(super) fn explains_loss(kind: &str) -> bool {
-    [DISCARDS, PACKET_LOSS].contains(&kind)
+pub(super) fn explains_loss(kind: WarningKind) -> bool {
+    [WarningKind::Discards, WarningKind::PacketLoss].contains(&kind)
 }
 
 /// Remedy for losses between two ends on one host.
@@ -69,15 +69,15 @@ const LATE_OVER_TCP: &str = "look for a host that is short of processors";
 /// Acknowledgements that arrive after the timeout: the sender repeats requests that have arrived.
 /// Programs that wait for a processor cause this, mostly with software devices.
 const LATE_ACKNOWLEDGEMENTS: &Cause = &Cause {
-    kind: "late_acknowledgements",
+    kind: WarningKind::LateAcknowledgements,
     text: "acknowledgements came late, and requests were sent again",
     help: "look for a host that is short of processors, or set --qp-timeout higher",
     counters: &[],
 };
 
 /// Returns `true` if requests were repeated and arrived twice, and no end saw a gap.
-fn acknowledgements_are_late(ends: &[End<'_>]) -> bool {
-    let has = |kind: &str, is_counted: fn(&str) -> bool| {
+fn acknowledgements_are_late(ends: &[CauseEnd<'_>]) -> bool {
+    let has = |kind: WarningKind, is_counted: fn(&str) -> bool| {
         let cause = CAUSES.iter().find(|cause| cause.kind == kind);
         let counters = cause.into_iter().flat_map(|cause| cause.counters);
         let mut counters = counters.filter(|counter| is_counted(counter.name));
@@ -86,9 +86,9 @@ fn acknowledgements_are_late(ends: &[End<'_>]) -> bool {
                 .any(|end| end.increase(counter).next().is_some())
         })
     };
-    has(DUPLICATES, |_| true)
-        && has(PACKET_LOSS, is_retry)
-        && !has(PACKET_LOSS, |name| !is_retry(name))
+    has(WarningKind::Duplicates, |_| true)
+        && has(WarningKind::PacketLoss, is_retry)
+        && !has(WarningKind::PacketLoss, |name| !is_retry(name))
 }
 
 /// Returns `true` if a counter counts repeated requests, whatever the reason.
@@ -113,7 +113,7 @@ pub fn explain(error: Error, changes: &CounterChanges, seconds: f64) -> Error {
     if !matches!(error.kind(), Kind::Device | Kind::Test) {
         return error;
     }
-    let end = End {
+    let end = CauseEnd {
         name: "",
         changes,
         seconds,
@@ -156,14 +156,14 @@ pub(crate) fn short_name(name: &str) -> &str {
 }
 
 /// One end of a test.
-struct End<'a> {
+struct CauseEnd<'a> {
     /// `client` or `server`; empty if there is only one.
     name: &'a str,
     changes: &'a CounterChanges,
     seconds: f64,
 }
 
-impl End<'_> {
+impl CauseEnd<'_> {
     /// Returns the counters that show the cause, as text.
     fn evidence(&self, cause: &Cause) -> Option<String> {
         let increases = cause.counters().flat_map(|counter| self.increase(counter));
@@ -188,11 +188,11 @@ impl End<'_> {
 impl Cause {
     /// Returns `true` if the cause is a loss, or what late acknowledgements look like as well.
     fn is_loss(&self) -> bool {
-        [PACKET_LOSS, DUPLICATES].contains(&self.kind)
+        [WarningKind::PacketLoss, WarningKind::Duplicates].contains(&self.kind)
     }
 
     /// Returns `true` unless the counters are too small to be the cause of these losses.
-    fn is_large_enough(&self, ends: &[End<'_>], lost_messages: u64) -> bool {
+    fn is_large_enough(&self, ends: &[CauseEnd<'_>], lost_messages: u64) -> bool {
         let increases = ends
             .iter()
             .flat_map(|end| self.counters.iter().flat_map(|c| end.increase(c)));
@@ -212,7 +212,7 @@ impl Cause {
     }
 
     /// Returns the warning, if the counters of any end show the cause.
-    fn warning(&self, ends: &[End<'_>], help: &str) -> Option<Warning> {
+    fn warning(&self, ends: &[CauseEnd<'_>], help: &str) -> Option<Warning> {
         let evidence = ends.iter().filter_map(|end| {
             let evidence = end.evidence(self)?;
             Some(match end.name {

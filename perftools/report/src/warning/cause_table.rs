@@ -4,10 +4,12 @@
 //! `hw_counters.c` of bnxt_re, `verbs.c` of irdma, `efa_verbs.c`, `erdma_verbs.c`,
 //! `hns_roce_main.c`, `sysfs.c` of the core for the counters of ports, and `proc.c` of TCP/IP.
 
+use super::WarningKind;
+
 /// A cause, and the counters that show it.
 pub(super) struct Cause {
     /// Kind for programs to match.
-    pub(super) kind: &'static str,
+    pub(super) kind: WarningKind,
     /// Description.
     pub(super) text: &'static str,
     /// Next thing to look at.
@@ -15,13 +17,6 @@ pub(super) struct Cause {
     /// Counters that show the cause.
     pub(super) counters: &'static [CauseCounter],
 }
-
-/// Kind of a loss in a port or a host.
-pub(super) const DISCARDS: &str = "discards";
-/// Kind of a loss on the way.
-pub(super) const PACKET_LOSS: &str = "packet_loss";
-/// Kind of requests that arrive again.
-pub(super) const DUPLICATES: &str = "duplicates";
 
 /// A counter that shows a cause.
 pub(super) struct CauseCounter {
@@ -44,7 +39,7 @@ const fn above(normal: u32, name: &'static str) -> CauseCounter {
 /// All causes. A cause that leads to others precedes them, and the first one is named.
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
-        kind: "link_down",
+        kind: WarningKind::LinkDown,
         text: "the link went down",
         help: "check the cable, the transceiver and the port of the switch (`ribinfo check link`)",
         counters: &[
@@ -55,7 +50,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: "symbol_errors",
+        kind: WarningKind::SymbolErrors,
         text: "packets were damaged on the link",
         help: "clean or replace the cable and the transceiver, and check the forward error correction of both ports",
         counters: &[
@@ -75,7 +70,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: "receiver_not_ready",
+        kind: WarningKind::ReceiverNotReady,
         text: "RNR: the receiver had no receive request posted",
         help: "find the program that posts too few receives: rperf's receivers always have one posted, but other programs use the port as well",
         counters: &[
@@ -93,7 +88,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: DISCARDS,
+        kind: WarningKind::Discards,
         text: "a port or a host discarded packets",
         help: "enable flow control (PFC or pause frames) on both ports and on the switch, or limit the sender with --rate-limit",
         counters: &[
@@ -138,7 +133,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: PACKET_LOSS,
+        kind: WarningKind::PacketLoss,
         text: "packets were lost or reordered on the way",
         help: "look at the discards and errors of each switch port on the path",
         counters: &[
@@ -169,7 +164,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: DUPLICATES,
+        kind: WarningKind::Duplicates,
         text: "requests arrived more than once",
         help: "look for a network loop, or for acknowledgements that were lost or late on the way back",
         counters: &[
@@ -180,7 +175,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: "rejected_requests",
+        kind: WarningKind::RejectedRequests,
         text: "a device rejected requests",
         help: "look at the error of the test, and for other programs with errors on this port",
         counters: &[
@@ -197,7 +192,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: "congestion",
+        kind: WarningKind::Congestion,
         text: "congestion control (ECN, CNP) slowed the sender down",
         help: "look for other traffic to the same receiver, and check the ECN thresholds of the switches",
         counters: &[
@@ -220,7 +215,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: "pause_frames",
+        kind: WarningKind::PauseFrames,
         text: "flow control paused the link",
         help: "find the receiver that is too slow: the end that sends pause frames, or a host behind the same switch",
         counters: &[

@@ -13,7 +13,7 @@ fn side(increased: &[(&str, u64)]) -> SideStats {
     }
 }
 
-fn found(client: &[(&str, u64)], server: &[(&str, u64)]) -> Vec<(String, String)> {
+fn found(client: &[(&str, u64)], server: &[(&str, u64)]) -> Vec<(WarningKind, String)> {
     let warnings = find([&side(client), &side(server)], false, false);
     warnings.into_iter().map(|w| (w.kind, w.text)).collect()
 }
@@ -29,7 +29,7 @@ fn the_cause_names_the_counters_of_both_ends() {
         &[("hw_counters/out_of_seq_request", 140)],
     );
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].0, "packet_loss");
+    assert_eq!(found[0].0, WarningKind::PacketLoss);
     assert!(
         found[0].1.starts_with(
             "packets were lost or reordered on the way (client: completer_retry_err 143, rcvd_seq_err 131; server: out_of_seq_request 140); help: "
@@ -41,31 +41,34 @@ fn the_cause_names_the_counters_of_both_ends() {
 #[test]
 fn each_driver_has_counters_for_each_cause() {
     for (counter, kind) in [
-        ("counters/symbol_error", "symbol_errors"),
-        ("counters/port_xmit_discards", "discards"),
-        ("counters/link_downed", "link_down"),
-        ("hw_counters/packet_seq_err", "packet_loss"),
-        ("hw_counters/local_ack_timeout_err", "packet_loss"),
-        ("hw_counters/out_of_buffer", "receiver_not_ready"),
-        ("hw_counters/rnr_nak_retry_err", "receiver_not_ready"),
-        ("hw_counters/duplicate_request", "duplicates"),
-        ("hw_counters/np_cnp_sent", "congestion"),
-        ("hw_counters/sq_num_to", "packet_loss"),
-        ("hw_counters/rq_num_rnr", "receiver_not_ready"),
-        ("hw_counters/seq_err_naks_rcvd", "packet_loss"),
-        ("hw_counters/rx_ecn_marked_pkts", "congestion"),
-        ("hw_counters/rx_roce_discards", "discards"),
-        ("hw_counters/tcpRetransSegs", "packet_loss"),
-        ("hw_counters/cnpHandled", "congestion"),
-        ("hw_counters/rx_drops", "discards"),
-        ("ethtool/rx_prio3_pause", "pause_frames"),
-        ("ethtool/tx_pfc_ena_frames_pri3", "pause_frames"),
-        ("Tcp/RetransSegs", "packet_loss"),
-        ("IpExt/InCEPkts", "congestion"),
-        ("Udp/RcvbufErrors", "discards"),
+        ("counters/symbol_error", WarningKind::SymbolErrors),
+        ("counters/port_xmit_discards", WarningKind::Discards),
+        ("counters/link_downed", WarningKind::LinkDown),
+        ("hw_counters/packet_seq_err", WarningKind::PacketLoss),
+        ("hw_counters/local_ack_timeout_err", WarningKind::PacketLoss),
+        ("hw_counters/out_of_buffer", WarningKind::ReceiverNotReady),
+        (
+            "hw_counters/rnr_nak_retry_err",
+            WarningKind::ReceiverNotReady,
+        ),
+        ("hw_counters/duplicate_request", WarningKind::Duplicates),
+        ("hw_counters/np_cnp_sent", WarningKind::Congestion),
+        ("hw_counters/sq_num_to", WarningKind::PacketLoss),
+        ("hw_counters/rq_num_rnr", WarningKind::ReceiverNotReady),
+        ("hw_counters/seq_err_naks_rcvd", WarningKind::PacketLoss),
+        ("hw_counters/rx_ecn_marked_pkts", WarningKind::Congestion),
+        ("hw_counters/rx_roce_discards", WarningKind::Discards),
+        ("hw_counters/tcpRetransSegs", WarningKind::PacketLoss),
+        ("hw_counters/cnpHandled", WarningKind::Congestion),
+        ("hw_counters/rx_drops", WarningKind::Discards),
+        ("ethtool/rx_prio3_pause", WarningKind::PauseFrames),
+        ("ethtool/tx_pfc_ena_frames_pri3", WarningKind::PauseFrames),
+        ("Tcp/RetransSegs", WarningKind::PacketLoss),
+        ("IpExt/InCEPkts", WarningKind::Congestion),
+        ("Udp/RcvbufErrors", WarningKind::Discards),
     ] {
         let found = found(&[], &[(counter, 10_000)]);
-        let kinds: Vec<_> = found.iter().map(|(kind, _)| kind.as_str()).collect();
+        let kinds: Vec<_> = found.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [kind], "{counter}");
         let text = &found[0].1;
         let evidence = format!("(server: {} 10000); help: ", short_name(counter));
@@ -81,7 +84,12 @@ fn a_cause_precedes_its_consequences() {
         ("counters/port_rcv_errors", 4),
     ];
     let kinds: Vec<_> = found(&counters, &[]).into_iter().map(|f| f.0).collect();
-    assert_eq!(kinds, ["symbol_errors", "packet_loss", "duplicates"]);
+    let expected = [
+        WarningKind::SymbolErrors,
+        WarningKind::PacketLoss,
+        WarningKind::Duplicates,
+    ];
+    assert_eq!(kinds, expected);
 }
 
 #[test]
@@ -103,9 +111,9 @@ fn few_discards_are_not_the_cause_of_many_losses() {
         let found = find([&client, &server], false, false);
         found.into_iter().map(|w| w.kind).collect::<Vec<_>>()
     };
-    assert_eq!(kinds(81, 31_894), [""; 0]);
-    assert_eq!(kinds(30_000, 31_894), ["discards"]);
-    assert_eq!(kinds(81, 0), ["discards"]);
+    assert_eq!(kinds(81, 31_894), []);
+    assert_eq!(kinds(30_000, 31_894), [WarningKind::Discards]);
+    assert_eq!(kinds(81, 0), [WarningKind::Discards]);
 }
 
 #[test]
@@ -130,14 +138,14 @@ fn repeated_requests_that_arrived_are_no_loss() {
     };
     let late = found(&client, &server, false);
     assert_eq!(late.len(), 1, "{late:?}");
-    assert_eq!(late[0].0, "late_acknowledgements");
+    assert_eq!(late[0].0, WarningKind::LateAcknowledgements);
     let evidence = "(client: completer_retry_err 40; server: duplicate_request 38)";
     assert!(late[0].1.contains(evidence), "{late:?}");
     assert!(late[0].1.ends_with("set --qp-timeout higher"), "{late:?}");
     // --qp-timeout has no effect on tests over TCP.
     let retransmitted = [("Tcp/RetransSegs", 40)];
     let late = found(&retransmitted, &[("TcpExt/TCPDSACKOldSent", 38)], false);
-    assert_eq!(late[0].0, "late_acknowledgements");
+    assert_eq!(late[0].0, WarningKind::LateAcknowledgements);
     assert!(late[0].1.ends_with("short of processors"), "{late:?}");
     // A gap is a loss. Between two ends on one host there is no switch.
     let gap = [
@@ -146,8 +154,8 @@ fn repeated_requests_that_arrived_are_no_loss() {
     ];
     for one_host in [false, true] {
         let lost = found(&client, &gap, one_host);
-        let kinds: Vec<_> = lost.iter().map(|(kind, _)| &**kind).collect();
-        assert_eq!(kinds, ["packet_loss", "duplicates"]);
+        let kinds: Vec<_> = lost.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [WarningKind::PacketLoss, WarningKind::Duplicates]);
         for (_, text) in lost {
             let names_network = text.contains("switch port") || text.contains("network loop");
             assert_eq!(names_network, !one_host, "{text}");

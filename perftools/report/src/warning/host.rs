@@ -2,14 +2,14 @@
 
 use host::conditions::Conditions;
 
-use super::Warning;
+use super::{Warning, WarningKind};
 
 /// Returns the warnings about the conditions of a host.
 pub fn host(conditions: &Conditions) -> Vec<Warning> {
     let mut all = Vec::new();
     if cfg!(debug_assertions) {
         all.push(Warning::new(
-            "debug_build",
+            WarningKind::DebugBuild,
             "rperf was built without optimization; help: build it with `cargo build --release`",
         ));
     }
@@ -29,7 +29,7 @@ fn cpu_scaling(governors: &[String]) -> Option<Warning> {
         "the processors use the frequency governor {}; help: run `cpupower frequency-set -g performance`",
         others.join(", ")
     );
-    (!others.is_empty()).then(|| Warning::new("cpu_scaling", text))
+    (!others.is_empty()).then(|| Warning::new(WarningKind::CpuScaling, text))
 }
 
 /// Returns a warning if more than 1 MiB is swapped out.
@@ -38,7 +38,7 @@ fn swap_use(used: u64) -> Option<Warning> {
         "{} MiB of memory are swapped out, and page faults increase the latency; help: free memory, then run `swapoff -a`",
         used / 1024
     );
-    (used > 1024).then(|| Warning::new("swap", text))
+    (used > 1024).then(|| Warning::new(WarningKind::Swap, text))
 }
 
 #[cfg(test)]

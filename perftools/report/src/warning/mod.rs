@@ -10,7 +10,7 @@ use std::time::Duration;
 pub use host::host;
 
 use base::units::{Size, Style, show_time};
-pub use measure::result::Warning;
+pub use measure::result::{Warning, WarningKind};
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::modes::Wait;
 use measure::spec::{Limit, Spec};
@@ -23,12 +23,12 @@ pub fn is_cause(warning: &Warning) -> bool {
 
 /// Returns `true` if this is a cause of lost messages.
 pub(crate) fn explains_loss(warning: &Warning) -> bool {
-    cause::explains_loss(&warning.kind)
+    cause::explains_loss(warning.kind)
 }
 
 /// Returns `true` if the test had a stall.
 pub(crate) fn is_stall(warning: &Warning) -> bool {
-    warning.kind == "stalled"
+    warning.kind == WarningKind::Stalled
 }
 
 /// Marks the warning as one that applies to the server.
@@ -111,10 +111,10 @@ fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
             "{} threads share {cpus}; help: set --threads lower",
             spec.threads
         );
-        return Some(Warning::new("oversubscribed", text));
+        return Some(Warning::new(WarningKind::Oversubscribed, text));
     }
     let text = "both ends may share one processor while one of them busy-polls; help: omit --wait poll (-cp1)";
-    (polls && local.cpu.cpus == 1).then(|| Warning::new("oversubscribed", text))
+    (polls && local.cpu.cpus == 1).then(|| Warning::new(WarningKind::Oversubscribed, text))
 }
 
 /// Returns the share of the time in which the threads of an end were runnable, but not running.
@@ -131,7 +131,7 @@ fn cpu_wait(side: &SideStats) -> Option<Warning> {
         (share * 100.0).min(100.0),
         side.cpu.cpus
     );
-    (share > 0.05).then(|| Warning::new("oversubscribed", text))
+    (share > 0.05).then(|| Warning::new(WarningKind::Oversubscribed, text))
 }
 
 /// Returns a warning if the rate limit, rather than the device or the network, determines the
@@ -148,7 +148,7 @@ fn rate_limit(spec: &Spec) -> Option<Warning> {
         "--rate-limit determines the results: one message of {} each {gap}; help: set --rate-limit or --time higher, or --msg-size lower",
         Size(spec.msg_size)
     );
-    (allowed < FEW_MESSAGES).then(|| Warning::new("rate_limit", text))
+    (allowed < FEW_MESSAGES).then(|| Warning::new(WarningKind::RateLimit, text))
 }
 
 /// Number of messages below which the filling and draining of the queues, and single events of the
@@ -177,7 +177,7 @@ fn few_messages(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Wa
         if msgs == 1 { " was" } else { "s were" }
     );
     // A test in which nothing arrived has an error or another warning.
-    (is_few && msgs > 0).then(|| Warning::new("few_messages", text))
+    (is_few && msgs > 0).then(|| Warning::new(WarningKind::FewMessages, text))
 }
 
 /// Returns a warning if the path MTU is less than the port's MTU, or less than 4096 bytes.
@@ -187,12 +187,12 @@ fn mtu(connection: &ConnectionInfo) -> Option<Warning> {
         let text = format!(
             "the path MTU is {mtu} bytes but the port's MTU is {port} bytes; help: check --mtu (-mt) and the MTU of the other end's port"
         );
-        return Some(Warning::new("mtu_below_port", text));
+        return Some(Warning::new(WarningKind::MtuBelowPort, text));
     }
     let text = format!(
         "the path MTU is {mtu} bytes, and packets of 4096 bytes have less overhead; help: run `ribinfo check mtu` to find the limit"
     );
-    (mtu < 4096).then(|| Warning::new("small_mtu", text))
+    (mtu < 4096).then(|| Warning::new(WarningKind::SmallMtu, text))
 }
 
 fn lost(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
@@ -208,7 +208,7 @@ fn lost(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
         "use larger socket buffers with --sock-buf-size"
     };
     let text = format!("{lost} of {sent} messages were lost; help: {remedy}");
-    (lost > 0).then(|| Warning::new("lost", text))
+    (lost > 0).then(|| Warning::new(WarningKind::Lost, text))
 }
 
 fn stalled(local: &SideStats) -> Option<Warning> {
@@ -222,7 +222,7 @@ fn stalled(local: &SideStats) -> Option<Warning> {
     let text = format!(
         "nothing completed{on} for {length}, which the results include; help: repeat the test, with --interval to find the time of the stall"
     );
-    (stalled > 0).then(|| Warning::new("stalled", text))
+    (stalled > 0).then(|| Warning::new(WarningKind::Stalled, text))
 }
 
 #[cfg(test)]
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    fn kinds(m: &Measured, server: &[Warning], one_host: bool) -> Vec<String> {
+    fn kinds(m: &Measured, server: &[Warning], one_host: bool) -> Vec<WarningKind> {
         let input = WarningInput {
             spec: &m.spec,
             connection: &m.local,
@@ -254,23 +254,28 @@ mod tests {
     #[test]
     fn each_condition_has_its_warning() {
         let good = measured();
-        assert_eq!(kinds(&good, &[], false), [""; 0]);
+        assert_eq!(kinds(&good, &[], false), []);
         let mut bad = measured();
         bad.local.mtu = Some(1024);
         bad.remote_stats.cpu.waited = Some(0.5);
         bad.local_stats.lost = 2;
         bad.local_stats.stalled = Some(480_123_456);
         bad.spec.client.wait = Wait::Poll;
-        let all = ["oversubscribed", "oversubscribed", "mtu_below_port", "lost"];
+        let all = [
+            WarningKind::Oversubscribed,
+            WarningKind::Oversubscribed,
+            WarningKind::MtuBelowPort,
+            WarningKind::Lost,
+        ];
         assert_eq!(kinds(&bad, &[], false), all);
         assert_eq!(kinds(&bad, &[], true), all[1..]);
         // A single processor is the reason for the waiting.
         bad.local_stats.cpu.waited = Some(0.5);
         assert_eq!(kinds(&bad, &[], false), all);
         bad.local.port_mtu = Some(1024);
-        assert_eq!(kinds(&bad, &[], false)[2], "small_mtu");
+        assert_eq!(kinds(&bad, &[], false)[2], WarningKind::SmallMtu);
         bad.local_stats.lost = 0;
-        assert_eq!(kinds(&bad, &[], false)[3], "stalled");
+        assert_eq!(kinds(&bad, &[], false)[3], WarningKind::Stalled);
         let text = stalled(&bad.local_stats).unwrap().text;
         assert!(
             text.starts_with("nothing completed for 480 ms, which"),
@@ -297,18 +302,18 @@ mod tests {
     fn few_messages_are_a_warning() {
         let mut m = measured();
         (m.local_stats.sent.msgs, m.remote_stats.received.msgs) = (32, 32);
-        assert_eq!(kinds(&m, &[], false), ["few_messages"]);
+        assert_eq!(kinds(&m, &[], false), [WarningKind::FewMessages]);
         (m.local_stats.sent.msgs, m.remote_stats.received.msgs) = (100, 100);
-        assert_eq!(kinds(&m, &[], false), [""; 0]);
+        assert_eq!(kinds(&m, &[], false), []);
         m.spec.test = measure::spec::test::Test::RcLat;
-        assert_eq!(kinds(&m, &[], false), ["few_messages"]);
+        assert_eq!(kinds(&m, &[], false), [WarningKind::FewMessages]);
     }
 
     #[test]
     fn server_warnings_are_marked_and_not_repeated() {
-        let server = [Warning::new("other", "x")];
-        assert_eq!(kinds(&measured(), &server, false), ["other"]);
-        assert_eq!(kinds(&measured(), &server, true), [""; 0]);
+        let server = [Warning::new(WarningKind::Other, "x")];
+        assert_eq!(kinds(&measured(), &server, false), [WarningKind::Other]);
+        assert_eq!(kinds(&measured(), &server, true), []);
         assert_eq!(about_server(server[0].clone()).text, "the server: x");
     }
 }

@@ -5,7 +5,7 @@ use base::units::Style;
 use measure::spec::{Limit, Spec};
 use measure::stats::SideStats;
 
-use super::Warning;
+use super::{Warning, WarningKind};
 
 /// Upper limit for the headers of a packet, in bytes.
 const PACKET_OVERHEAD: u64 = 200;
@@ -41,7 +41,7 @@ fn warning(amount: &str) -> Warning {
     let text = format!(
         "the port carried {amount} more than this test's traffic; help: stop other programs that use the port, and check for retransmissions"
     );
-    Warning::new("other_traffic", text)
+    Warning::new(WarningKind::OtherTraffic, text)
 }
 
 /// Upper estimate of the traffic of a test through its port.

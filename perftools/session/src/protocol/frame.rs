@@ -36,7 +36,7 @@ pub fn write_up_to<T: Serialize>(stream: &mut impl Write, message: &T, max: usiz
     let len = bytes.len() - 4;
     if len > max {
         return Err(Error::protocol(format!(
-            "send to the peer: a message of {len} bytes exceeds the limit of {max} bytes"
+            "cannot send to the peer: a message of {len} bytes exceeds the limit of {max} bytes"
         )));
     }
     bytes[..4].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_be_bytes());
@@ -47,10 +47,11 @@ pub fn write_up_to<T: Serialize>(stream: &mut impl Write, message: &T, max: usiz
 pub(super) fn write_error(error: &std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => gone(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Error::new(Kind::Gone, "send to the peer: the peer stopped reading")
-        }
-        _ => Error::system("send to the peer", error),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
+            Kind::Gone,
+            "cannot send to the peer: the peer stopped reading",
+        ),
+        _ => Error::system("cannot send to the peer", error),
     }
 }
 
@@ -75,15 +76,19 @@ pub fn read_up_to<T: DeserializeOwned>(stream: &mut impl Read, max: usize) -> Re
     let len = u32::from_be_bytes(len) as usize;
     if len > max {
         return Err(Error::protocol(format!(
-            "receive from the peer: a message of {len} bytes exceeds the limit of {max} bytes"
+            "cannot receive from the peer: a message of {len} bytes exceeds the limit of {max} bytes"
         )));
     }
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes).map_err(|e| read_error(&e))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Error::protocol("receive from the peer: invalid message: it is not UTF-8"))?;
-    serde_json::from_str(&printable_json(&text))
-        .map_err(|e| Error::protocol(format!("receive from the peer: invalid message: {e}")))
+    let text = String::from_utf8(bytes).map_err(|_| {
+        Error::protocol("cannot receive from the peer: invalid message: it is not UTF-8")
+    })?;
+    serde_json::from_str(&printable_json(&text)).map_err(|e| {
+        Error::protocol(format!(
+            "cannot receive from the peer: invalid message: {e}"
+        ))
+    })
 }
 
 /// A reader with one deadline for all reads, even if the peer sends byte by byte.
@@ -122,13 +127,13 @@ pub(super) fn read_error(error: &std::io::Error) -> Error {
         | ErrorKind::BrokenPipe
         | ErrorKind::ConnectionAborted => gone(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Error::test("receive from the peer: no data before the timeout")
+            Error::test("cannot receive from the peer: no data before the timeout")
                 .with_help("if the peer's host is busy, increase --timeout (-to)")
         }
         ErrorKind::InvalidData => Error::protocol(
-            "receive from the peer: a message was changed, repeated or omitted on the way",
+            "cannot receive from the peer: a message was changed, repeated or omitted on the way",
         ),
-        _ => Error::system("receive from the peer", error),
+        _ => Error::system("cannot receive from the peer", error),
     }
 }
 

@@ -26,7 +26,6 @@ pub enum Message {
         /// The whole specification.
         spec: Box<Spec>,
         /// Device of the client, for tests over RDMA.
-        #[serde(rename = "ask")]
         client_info: Option<ClientInfo>,
     },
     /// From the server: agreed parameters and the server's endpoint.
@@ -64,7 +63,6 @@ pub enum Message {
         thread: u32,
     },
     /// From either end: the sender is working, although no data shows it.
-    #[serde(rename = "at_work")]
     Heartbeat,
     /// From the client: both ends end the test early and report what they have measured.
     Stop,
@@ -185,19 +183,13 @@ mod tests {
     #[test]
     fn a_peer_without_a_test_is_named_as_older() {
         let new = serde_json::to_string(&Message::Heartbeat).unwrap();
-        let unknown = new.replace("at_work", "srd_bw");
+        let unknown = new.replace("heartbeat", "srd_bw");
         let text = serde_json::from_str::<Message>(&unknown).unwrap_err();
         let message = Message::Error {
-            text: format!("receive from the peer: invalid message: {text}"),
+            text: format!("cannot receive from the peer: invalid message: {text}"),
         };
         let error = message.or_error("the server").unwrap_err();
-        let expected = "the server: receive from the peer: invalid message: unknown variant `srd_bw`; help: the rperf there is older";
+        let expected = "the server: cannot receive from the peer: invalid message: unknown variant `srd_bw`; help: the rperf there is older";
         assert!(error.to_string().starts_with(expected), "{error}");
-    }
-
-    #[test]
-    fn renamed_variants_keep_their_names_on_the_wire() {
-        let heartbeat = serde_json::to_string(&Message::Heartbeat).unwrap();
-        assert_eq!(heartbeat, r#""at_work""#);
     }
 }

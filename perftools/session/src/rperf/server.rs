@@ -80,10 +80,10 @@ impl Server {
             let error = Error::system(format!("cannot listen on port {port}"), &e);
             match e.kind() {
                 ErrorKind::AddrInUse => error.with_help(
-                    "stop the server that uses the port with `rperf localhost quit`, or set --listen-port (-lp) to another port",
+                    "stop the server that uses the port with `rperf localhost quit`, or set --port (-lp) to another port",
                 ),
                 ErrorKind::PermissionDenied => error.with_help(
-                    "set --listen-port (-lp) to a port above 1023, which needs no privileges",
+                    "set --port (-lp) to a port above 1023, which needs no privileges",
                 ),
                 ErrorKind::AddrNotAvailable => {
                     error.with_help("set --bind to an address of this host")

@@ -1,6 +1,6 @@
 //! Parts that TCP servers share: the listening socket ([`listener`]), the table of open connections
 //! ([`connections`]), the networks whose clients are served ([`networks`]), and the loop that
-//! serves each connection on a thread ([`run`]). `rperf` and `ribinfo serve` use them.
+//! serves each connection on a thread ([`run`]). `rperf` and the exporters use them.
 
 pub mod connections;
 pub mod listener;

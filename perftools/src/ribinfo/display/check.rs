@@ -11,7 +11,7 @@ pub(crate) const SCHEMA: u32 = 1;
 /// The JSON document of `check --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Report<'a> {
+pub(crate) struct CheckReport<'a> {
     /// Version of the schema.
     pub schema: u32,
     /// The worst level.
@@ -42,7 +42,7 @@ pub(crate) fn count(findings: &[Finding]) -> String {
 }
 
 /// Returns one line: the worst level, the number of findings, and the first problem.
-pub(crate) fn status(findings: &[Finding]) -> String {
+pub fn status(findings: &[Finding]) -> String {
     let first = findings
         .iter()
         .find(|finding| finding.level >= Level::Warning)
@@ -59,7 +59,7 @@ pub(crate) fn status(findings: &[Finding]) -> String {
 
 /// Returns a shell script with the remedies. Those that could take something away, or that are no
 /// complete commands, are comments.
-pub(crate) fn fix_script(findings: &[Finding]) -> String {
+pub fn fix_script(findings: &[Finding]) -> String {
     let mut text = "#!/bin/sh\n# Written by `ribinfo check --fix-script`. Read it before you run it.\nset -ex\n"
         .to_owned();
     let mut written: Vec<&str> = Vec::new();
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn schema_is_up_to_date() {
-        base::schema::assert_up_to_date::<Report<'_>>(
+        base::schema::assert_up_to_date::<CheckReport<'_>>(
             "ribinfo-check",
             SCHEMA,
             "Output of ribinfo check --json",

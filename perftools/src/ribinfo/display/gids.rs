@@ -6,7 +6,7 @@ use host::root::Root;
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct GidLine<'a> {
     device: &'a str,
     port: u32,
     index: u32,
@@ -21,9 +21,9 @@ struct Row<'a> {
 ///
 /// # Errors
 /// Returns an error if there is no device, or if the JSON cannot be written.
-pub(crate) fn show(root: &Root, json: bool) -> Result<String> {
+pub fn show(root: &Root, json: bool) -> Result<String> {
     let devices = super::devices(root)?;
-    let rows: Vec<Row<'_>> = devices
+    let rows: Vec<GidLine<'_>> = devices
         .iter()
         .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
         .flat_map(|(device, port)| port.gids.iter().map(move |gid| row(device, port, gid)))
@@ -45,7 +45,7 @@ pub(crate) fn show(root: &Root, json: bool) -> Result<String> {
     Ok(text)
 }
 
-fn row<'a>(device: &'a Device, port: &'a Port, row: &'a GidRow) -> Row<'a> {
+fn row<'a>(device: &'a Device, port: &'a Port, row: &'a GidRow) -> GidLine<'a> {
     let ethernet = port.is_ethernet() && !device.is_iwarp();
     // The kernel reports "IB/RoCE v1" on InfiniBand links too. On iWARP, the GID is the hardware
     // address.
@@ -61,7 +61,7 @@ fn row<'a>(device: &'a Device, port: &'a Port, row: &'a GidRow) -> Row<'a> {
         .as_ipv6()
         .segments()
         .map(|word| format!("{word:04x}"));
-    Row {
+    GidLine {
         device: &device.name,
         port: port.port,
         index: row.index,

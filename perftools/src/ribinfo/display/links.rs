@@ -6,7 +6,7 @@ use host::root::Root;
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct LinkRow<'a> {
     ifname: &'a str,
     port: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,9 +29,9 @@ struct Row<'a> {
 ///
 /// # Errors
 /// Returns an error if there is no device, or if the JSON cannot be written.
-pub(crate) fn show(root: &Root, json: bool) -> Result<String> {
+pub fn show(root: &Root, json: bool) -> Result<String> {
     let devices = super::devices(root)?;
-    let rows: Vec<Row<'_>> = devices
+    let rows: Vec<LinkRow<'_>> = devices
         .iter()
         .flat_map(|device| device.ports.iter().map(move |port| row(device, port)))
         .collect();
@@ -41,10 +41,10 @@ pub(crate) fn show(root: &Root, json: bool) -> Result<String> {
     Ok(rows.iter().map(line).collect())
 }
 
-fn row<'a>(device: &'a Device, port: &'a Port) -> Row<'a> {
+fn row<'a>(device: &'a Device, port: &'a Port) -> LinkRow<'a> {
     let fabric = port.is_infiniband();
     let prefix = port.subnet_prefix().filter(|_| fabric);
-    Row {
+    LinkRow {
         ifname: &device.name,
         port: port.port,
         subnet_prefix: prefix.map(|prefix| ibverbs::Guid(prefix).to_string()),
@@ -77,7 +77,7 @@ fn physical(code: u32) -> &'static str {
         .unwrap_or("UNKNOWN")
 }
 
-fn line(row: &Row<'_>) -> String {
+fn line(row: &LinkRow<'_>) -> String {
     let mut text = format!("link {}/{} ", row.ifname, row.port);
     let fields = [
         ("subnet_prefix", row.subnet_prefix.clone()),

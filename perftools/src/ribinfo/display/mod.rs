@@ -1,18 +1,14 @@
-//! The output of the subcommands, in the layouts of ibv_devices, ibv_devinfo, ibstat, `rdma link`
-//! and sminfo.
+//! The output of the subcommands. `stat`, `links` and `sm` have the layouts of ibstat, `rdma link`
+//! and sminfo, which scripts read.
 
 #![allow(clippy::format_push_string, reason = "the output is built as a string")]
 
-pub(crate) mod check;
-pub(crate) mod devices;
-pub(crate) mod devinfo;
-pub(crate) mod gids;
-pub(crate) mod links;
+pub mod check;
+pub mod devices;
+pub mod gids;
+pub mod links;
 pub(crate) mod sm;
-pub(crate) mod stat;
-
-mod caps;
-mod columns;
+pub mod stat;
 
 use base::error::{Error, Result};
 use host::device::{self, Device};
@@ -62,7 +58,7 @@ fn verbs(root: &Root) -> Result<Verbs> {
 }
 
 /// Writes each item on a line of its own.
-pub(crate) fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+pub fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items
         .into_iter()
         .fold(String::new(), |text, item| text + &item.to_string() + "\n")

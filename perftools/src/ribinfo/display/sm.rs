@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// A port in JSON, with the attributes of its subnet manager or the error of the query.
 #[derive(Serialize)]
-struct Row<'a> {
+struct SmPortRow<'a> {
     device: &'a str,
     port: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ struct SmRow {
     state_name: &'static str,
 }
 
-impl<'a> From<&'a PortSm> for Row<'a> {
+impl<'a> From<&'a PortSm> for SmPortRow<'a> {
     fn from(found: &'a PortSm) -> Self {
         let row = |sm: &Sm| SmRow {
             lid: sm.lid,
@@ -68,7 +68,7 @@ pub(crate) fn show(root: &Root, lid: Option<u16>, json: bool) -> Result<(String,
             super::PROBLEM
         };
         return Ok((
-            super::json(&all.iter().map(Row::from).collect::<Vec<_>>())?,
+            super::json(&all.iter().map(SmPortRow::from).collect::<Vec<_>>())?,
             status,
         ));
     }

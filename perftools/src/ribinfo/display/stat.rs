@@ -37,12 +37,7 @@ struct CaPort<'a> {
 ///
 /// # Errors
 /// Returns an error if there is no device, or not that device or port.
-pub(crate) fn show(
-    root: &Root,
-    device: Option<&str>,
-    port: Option<u32>,
-    json: bool,
-) -> Result<String> {
+pub fn show(root: &Root, device: Option<&str>, port: Option<u32>, json: bool) -> Result<String> {
     let devices = super::devices(root)?;
     let chosen: Vec<&Device> = devices
         .iter()

@@ -13,25 +13,25 @@ use crate::ribinfo::display;
 
 /// A counter of a port.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct CounterRow {
     device: String,
     port: u32,
     counter: String,
     value: u64,
 }
 
-/// A port with its counters.
-pub(super) struct PortCounters {
-    pub(super) device: String,
-    pub(super) port: u32,
-    pub(super) counters: Counters,
+/// The counters of a port.
+struct PortReading {
+    device: String,
+    port: u32,
+    counters: Counters,
 }
 
 /// Reads the counters of the ports. `only` is a device, or a port such as `mlx5_0/1`.
 ///
 /// # Errors
 /// Returns an error if there is no device, or no such port.
-pub(super) fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortCounters>> {
+fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortReading>> {
     let mut available = Vec::new();
     let mut ports = Vec::new();
     for device in display::devices(root)? {
@@ -41,7 +41,7 @@ pub(super) fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortCounters>>
             available.push(name);
             let number = u8::try_from(port.port);
             if let (true, Ok(number)) = (is_wanted, number) {
-                ports.push(PortCounters {
+                ports.push(PortReading {
                     counters: Counters::of_port(root, &device.name, number),
                     device: device.name.clone(),
                     port: port.port,
@@ -66,7 +66,7 @@ pub(crate) fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Re
     let mut rows = Vec::new();
     for port in read(root, only)? {
         let counters = port.counters.iter().filter(|(_, value)| all || *value > 0);
-        rows.extend(counters.map(|(name, value)| Row {
+        rows.extend(counters.map(|(name, value)| CounterRow {
             device: port.device.clone(),
             port: port.port,
             counter: name.to_owned(),
@@ -76,7 +76,7 @@ pub(crate) fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Re
     if json {
         return display::json(&rows);
     }
-    let name = |row: &Row| format!("{}/{}", row.device, row.port);
+    let name = |row: &CounterRow| format!("{}/{}", row.device, row.port);
     let width = rows.iter().map(|row| name(row).len()).max().unwrap_or(0);
     Ok(display::lines(rows.iter().map(|row| {
         format!("{:<width$}  {:<44} {}", name(row), row.counter, row.value)
@@ -119,6 +119,6 @@ pub(crate) fn watch(root: &Root, only: Option<&str>, interval: Duration) -> Resu
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a figure of a few digits")]
-pub(super) fn rate(by: u64, seconds: f64) -> f64 {
+fn rate(by: u64, seconds: f64) -> f64 {
     by as f64 / seconds.max(f64::MIN_POSITIVE)
 }

@@ -1,5 +1,4 @@
-//! `ribinfo counters` and `ribinfo top`: counters and their rates, once or at an interval.
+//! `ribinfo counters`: the counters of ports and their rates, once or at an interval.
 
 pub(crate) mod counters;
 mod screen;
-pub(crate) mod top;

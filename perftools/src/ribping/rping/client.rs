@@ -67,7 +67,7 @@ impl RpingClient {
             && args.port.is_none_or(|port| port == route.port_num());
         if !is_selected {
             return Err(Error::usage(format!(
-                "connect to {name}: the route uses {} port {}, which -C and -P exclude",
+                "cannot connect to {name}: the route uses {} port {}, which -C and -P exclude",
                 route.device_name(),
                 route.port_num()
             )));
@@ -96,7 +96,7 @@ impl RpingClient {
             } else {
                 let text = error.to_string();
                 let (cause, _) = text.split_once("; help: ").unwrap_or((&text, ""));
-                format!("connect to {name}: {cause}")
+                format!("cannot connect to {name}: {cause}")
             };
             Error::new(Kind::Gone, text).with_help("start `ribping -S` or `rping -s` on that host")
         })?;
@@ -120,7 +120,9 @@ impl RpingClient {
     /// Handles a message of the server: it has read the source or written the sink.
     fn handle_message(&mut self) -> Result<PingEvent> {
         match self.stage {
-            Stage::Idle => Err(Error::protocol("receive from the peer: unexpected message")),
+            Stage::Idle => Err(Error::protocol(
+                "cannot receive from the peer: unexpected message",
+            )),
             Stage::Read(seq) => {
                 self.stage = Stage::Written(seq);
                 self.endpoint

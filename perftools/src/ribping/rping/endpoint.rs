@@ -59,13 +59,13 @@ impl RpingEndpoint {
         let buf = self
             .messages
             .take()
-            .ok_or_else(|| Error::protocol("receive from the peer: unexpected message"))?;
+            .ok_or_else(|| Error::protocol("cannot receive from the peer: unexpected message"))?;
         qp.post_recv(wr::recv(buf)).map_err(Error::from)
     }
 
     pub(super) fn send(&self, qp: &mut QueuePair<Rc>, message: [u8; MESSAGE_LEN]) -> Result<()> {
         let mut buf = self.messages.take().ok_or_else(|| {
-            Error::protocol("send to the peer: earlier messages have not completed")
+            Error::protocol("cannot send to the peer: earlier messages have not completed")
         })?;
         buf.copy_from_slice(&message);
         qp.post_send(wr::send(buf)).map_err(Error::from)

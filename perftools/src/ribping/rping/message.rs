@@ -3,7 +3,7 @@
 use ibverbs::RemoteMemory;
 
 /// Length of a message in bytes.
-pub(crate) const MESSAGE_LEN: usize = 16;
+pub const MESSAGE_LEN: usize = 16;
 
 /// Encodes the message that exposes `memory` to the peer: address, rkey and length, big-endian.
 pub fn encode(memory: RemoteMemory) -> [u8; MESSAGE_LEN] {

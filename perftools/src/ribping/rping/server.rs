@@ -371,13 +371,13 @@ impl Session<'_> {
             self.activity.update();
             let memory = decode(&message).ok_or_else(|| {
                 Error::protocol(format!(
-                    "receive from the client: a message of {} bytes, expected {MESSAGE_LEN}",
+                    "cannot receive from the client: a message of {} bytes, expected {MESSAGE_LEN}",
                     message.len()
                 ))
             })?;
             if memory.len == 0 || memory.len > MAX_SIZE.into() {
                 return Err(Error::protocol(format!(
-                    "receive from the client: {} bytes of exposed memory, expected 1 to {MAX_SIZE}",
+                    "cannot receive from the client: {} bytes of exposed memory, expected 1 to {MAX_SIZE}",
                     memory.len
                 )));
             }
@@ -404,7 +404,7 @@ impl Session<'_> {
                 .next_completion(&mut self.connection, POLL_INTERVAL)?
             {
                 return Err(Error::protocol(
-                    "receive from the client: unexpected message",
+                    "cannot receive from the client: unexpected message",
                 ));
             }
         }

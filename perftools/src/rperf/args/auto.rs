@@ -14,7 +14,6 @@ const NOT_REPEATED: &[&str] = &[
     "auto",
     "json",
     "time",
-    "tries",
     "depth",
     "post-list",
     "inline",
@@ -32,18 +31,16 @@ const TESTS: [Test; 2] = [Test::RcBw, Test::RcLat];
 /// Options of a list of tests and of its output, which `--auto` and a mesh do not have.
 pub(super) const OF_RUNS: &[&str] = &[
     "interval",
-    "json-lines",
     "keep-going",
     "loop",
     "qperf",
     "repeat",
     "sizes",
-    "unify-nodes",
     "verbose",
 ];
 
 /// Further options that `--auto` does not have.
-const UNSUPPORTED: &[&str] = &["csv", "flip", "messages", "threads"];
+const UNSUPPORTED: &[&str] = &["flip", "messages", "threads"];
 
 /// Makes the invocation of `--auto` from the command line.
 pub(super) fn invocation(

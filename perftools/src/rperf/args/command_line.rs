@@ -13,14 +13,10 @@ use measure::spec::modes::{Cm, Wait};
 
 use super::limits::LimitOptions;
 use super::per_end::{End, PerEnd, per_end, value};
-use super::server::ServerOptions;
+use super::server::ServerArgs;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 use super::values::{Detail, duration, interval, on_off};
-
-/// Minimum number of measurements of `--auto`: one of each of the three goals with the initial
-/// settings, and two repeated with both ends waiting for events.
-pub const MIN_TRIES: u32 = 5;
 
 // Headings of the help text.
 const DEVICE: &str = "Device and connection";
@@ -37,7 +33,7 @@ const SERVER: &str = "Server";
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
-    override_usage = "rperf                              run a server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this host\n       rperf --auto [OPTIONS] [HOST]      find the best settings and the bottleneck\n       rperf compare OLD NEW              compare two outputs of --json\n       rperf report FILE… --output PAGE   write an HTML page with plots"
+    override_usage = "rperf                              run a server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this host\n       rperf mesh [OPTIONS] HOST,… TEST…  measure all pairs of hosts\n       rperf monitor [OPTIONS] HOST,…     probe the paths to hosts until interrupted\n       rperf --auto [OPTIONS] [HOST]      find the best settings and the bottleneck\n       rperf compare OLD NEW              compare two outputs of --json\n       rperf report FILE… --output PAGE   write an HTML page with plots"
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
@@ -114,27 +110,18 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub wait_server: Option<Duration>,
 
-    /// Find the best settings (depth, post list, inline, waiting, queue pairs) and the bottleneck
-    /// with about 40 tests of 0.3 s each (or of --time)
+    /// Find the best settings and the bottleneck; varies depth, post list, inline size, waiting and
+    /// queue pairs in about 40 tests of 0.3 s each (or of --time)
     #[arg(long, help_heading = TEST)]
     pub auto: bool,
-    /// Maximum number of tests that --auto runs, at least 5 [default: 60]
-    #[arg(long, hide = true, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(MIN_TRIES)..=1000), requires = "auto", help_heading = TEST)]
-    pub tries: Option<u32>,
 
-    /// Print one JSON document with all results instead of text
+    /// Print a line of JSON for each test when it ends, instead of text
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
-    /// Print one line of JSON per test when the test ends
-    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
-    pub json_lines: bool,
-    /// Report each interval of this length, and dips and stalls; at least 10 ms; also in --json and
-    /// --json-lines
+    /// Report each interval of this length, and dips and stalls; at least 10 ms; with --json as a
+    /// line of its own
     #[arg(long, value_name = "TIME", value_parser = interval, help_heading = OUTPUT)]
     pub interval: Option<Duration>,
-    /// Print a header line and one line of comma-separated values per test
-    #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
-    pub csv: bool,
     /// Continue with the next test if one fails; the exit status is still 1
     #[arg(long, help_heading = OUTPUT)]
     pub keep_going: bool,
@@ -145,20 +132,18 @@ pub struct Options {
     #[arg(long, help_heading = OUTPUT)]
     pub bits: bool,
     /// Print numbers in base units without separators, for scripts
-    #[arg(long, help_heading = OUTPUT)]
-    pub unify_units: bool,
-    /// Label figures loc and rem in all tests, instead of send and recv in one-way tests
     #[arg(long, hide = true, help_heading = OUTPUT)]
-    pub unify_nodes: bool,
-    /// Print conf (devices and ports), stat (statistics), time (CPU use) and used (parameters);
-    /// WHAT is a list of these and of more-conf, more-stat, more-time and more-used, which print
-    /// all of them; `more` prints everything; a server logs each test (-v, -vc, -vvs …)
+    pub unify_units: bool,
+    /// Print conf, stat, time and used, or those in WHAT; conf is devices and ports, stat is
+    /// statistics, time is CPU use, and used is parameters; more-conf, more-stat, more-time and
+    /// more-used print all of them, and more prints everything; a server logs each test (-v, -vc,
+    /// -vvs …)
     #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "some", hide_possible_values = true, value_delimiter = ',', action = clap::ArgAction::Append, help_heading = OUTPUT)]
     pub verbose: Vec<Detail>,
 
     /// TCP port of the server; set it on both ends
     #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL, help_heading = SERVER)]
-    pub listen_port: u16,
+    pub port: u16,
     /// Server: listen only on this address. Client: connect from this address, which also selects
     /// the device [default: all addresses]
     #[arg(long, value_name = "ADDRESS", help_heading = SERVER)]
@@ -171,7 +156,7 @@ pub struct Options {
     pub limits: LimitOptions,
     /// Limits of a server, and how a client identifies itself to it.
     #[command(flatten)]
-    pub server: ServerOptions,
+    pub server: ServerArgs,
 }
 
 static COMMAND: LazyLock<clap::Command> = LazyLock::new(Options::command);

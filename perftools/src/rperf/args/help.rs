@@ -33,11 +33,16 @@ pub(crate) const EXAMPLES: &str =
                                           plot two runs
 ";
 
-/// Returns the text to print if the command line contains `--help` or `--version`.
+/// Returns the text to print if the command line contains `--help` or `--version`, or begins with
+/// `help`.
 ///
 /// # Errors
 /// A usage error if the help topic does not exist.
 pub(crate) fn requested_text(args: &[String]) -> Result<Option<String>> {
+    if let Some(("help", rest)) = args.split_first().map(|(word, rest)| (word.as_str(), rest)) {
+        let topic = rest.first().map_or("main", String::as_str);
+        return topic_text(topic).map(Some);
+    }
     if args.iter().any(|a| a == "--version" || a == "-V") {
         return Ok(Some(format!("rperf {}\n", env!("CARGO_PKG_VERSION"))));
     }
@@ -53,27 +58,151 @@ pub(crate) fn requested_text(args: &[String]) -> Result<Option<String>> {
     if args[at] == "-h" && topic.is_none() {
         return Ok(Some(short()));
     }
-    match topic.unwrap_or("main") {
-        "main" | "options" => Ok(Some(format!(
-            "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\n{ENDS}\n`rperf --help opts` also lists rarely used options. The option names of qperf are accepted\neverywhere; `rperf --help qperf` lists them. `rperf --help perftest` lists the equivalents of the\nprograms and options of perftest.\n",
+    topic_text(topic.unwrap_or("main")).map(Some)
+}
+
+fn topic_text(topic: &str) -> Result<String> {
+    Ok(match topic {
+        "main" => main_text(),
+        "options" => format!(
+            "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\n{ENDS}\nThe option names of qperf are accepted everywhere; `rperf --help qperf` lists them. `rperf --help\nperftest` lists the equivalents of the programs and options of perftest.\n",
             command().render_help(),
             Test::list()
-        ))),
-        "opts" => Ok(Some(summary())),
-        "categories" => Ok(Some(format!(
+        ),
+        "opts" => summary(),
+        "categories" => format!(
             "rperf --help TOPIC, where TOPIC is one of\n{}    the name of an option\n    the name of a test:\n{}",
             indented(TOPICS, 4),
             Test::list()
-        ))),
-        "tests" => Ok(Some(Test::list())),
-        "examples" => Ok(Some(EXAMPLES.to_owned())),
-        "qperf" => Ok(Some(super::qperf::table())),
-        "perftest" => Ok(Some(super::perftest::help())),
-        other => match subcommand_help(other) {
-            Some(text) => Ok(Some(text)),
-            None => topic_help(other).map(Some),
+        ),
+        "tests" => Test::list(),
+        "examples" => EXAMPLES.to_owned(),
+        "qperf" => super::qperf::table(),
+        "perftest" => super::perftest::help(),
+        other => match (subcommand_help(other), group(other)) {
+            (Some(text), _) => text,
+            (None, Some(group)) => group.text(),
+            (None, None) => return option_or_test(other),
         },
+    })
+}
+
+/// A group of options that is a topic of its own.
+struct OptionGroup {
+    topic: &'static str,
+    /// Headings of its options.
+    headings: &'static [&'static str],
+    example: &'static str,
+}
+
+/// The groups in the order of the main help.
+const GROUPS: &[OptionGroup] = &[
+    OptionGroup {
+        topic: "device",
+        headings: &["Device and connection"],
+        example: "rperf -i mlx5_1 -cm1 node1 rc_bw",
+    },
+    OptionGroup {
+        topic: "messages",
+        headings: &["Test"],
+        example: "rperf -m 1M -t 10 --qps 4 node1 rc_bw",
+    },
+    OptionGroup {
+        topic: "sweeps",
+        headings: &["Sweeps"],
+        example: "rperf --sizes 2..8M node1 rc_bw rc_lat",
+    },
+    OptionGroup {
+        topic: "tuning",
+        headings: &["Tuning"],
+        example: "rperf --post-list 64 --cpu-affinity 2 node1 rc_bw",
+    },
+    OptionGroup {
+        topic: "waiting",
+        headings: &["Waiting"],
+        example: "rperf --wait poll node1 rc_lat",
+    },
+    OptionGroup {
+        topic: "limits",
+        headings: &["Limits (exit status 3 if a result exceeds one)"],
+        example: "rperf --min-bw 90% node1 rc_bw",
+    },
+    OptionGroup {
+        topic: "output",
+        headings: &["Output, for the whole run"],
+        example: "rperf --json --interval 1 -t 60 node1 rc_bw",
+    },
+    OptionGroup {
+        topic: "sockets",
+        headings: &["Tests over sockets"],
+        example: "rperf --parallel 4 node1 tcp_bw",
+    },
+    OptionGroup {
+        topic: "server",
+        headings: &["Server", "Client and server"],
+        example: "rperf --allow 10.0.0.0/8 --max-time 1h",
+    },
+];
+
+fn group(topic: &str) -> Option<&'static OptionGroup> {
+    GROUPS.iter().find(|group| group.topic == topic)
+}
+
+impl OptionGroup {
+    fn has(&self, arg: &clap::Arg) -> bool {
+        let heading = arg.get_help_heading();
+        heading.is_some_and(|heading| self.headings.contains(&heading))
     }
+
+    /// Returns all options of the group, and an example.
+    fn text(&self) -> String {
+        let command = command().mut_args(|arg| {
+            let is_shown = self.has(&arg);
+            arg.hide(!is_shown)
+        });
+        let mut command = command.override_usage(self.example.to_owned());
+        let text = command.render_help().to_string();
+        let options = text.split_once("Usage: ").map_or("", |(_, rest)| rest);
+        format!("Example: {options}")
+    }
+}
+
+/// Width of the names of the options in the main help.
+const NAMES: usize = 34;
+
+/// Returns the common options by group.
+fn main_text() -> String {
+    let command = command();
+    let usage = command.clone().render_usage().to_string();
+    let mut text = format!(
+        "Measures RDMA bandwidth and latency between two hosts, or within one.\n\n{usage}\n"
+    );
+    for group in GROUPS {
+        let is_shown = |arg: &&clap::Arg| group.has(arg) && !arg.is_hide_set();
+        let heading = group.headings[0].split(" (").next().unwrap_or_default();
+        let title = format!("\n{heading} (rperf --help {}):\n", group.topic);
+        text.push_str(&title);
+        let options = command.get_arguments().filter(is_shown);
+        options.for_each(|arg| text.push_str(&option_line(arg)));
+    }
+    text + "\n`rperf --help TOPIC` has more about each group, and about tests, examples, options, opts (also the\nrarely used ones), qperf, perftest, mesh, monitor, compare, report, a test, or an option.\n"
+}
+
+/// Returns the names of an option and its help up to the details and the default.
+fn option_line(arg: &clap::Arg) -> String {
+    let short = arg
+        .get_short()
+        .map_or_else(String::new, |letter| format!("-{letter}, "));
+    let value = match arg.get_value_names() {
+        Some(names) if arg.get_action().takes_values() => format!(" {}", names.join(" ")),
+        _ => String::new(),
+    };
+    let name = format!("{short}--{}{value}", arg.get_long().unwrap_or_default());
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let help = help.split([';', '[']).next().unwrap_or_default().trim_end();
+    let column = NAMES.max(name.len() + 2);
+    let lines = wrap(help, 98 - column).join(&format!("\n{:1$}", "", column + 2));
+    format!("  {name:<column$}{lines}\n")
 }
 
 /// The options in the short help.
@@ -144,7 +273,7 @@ fn subcommand_help(name: &str) -> Option<String> {
     Some(command.term_width(100).render_help().to_string())
 }
 
-pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, qperf, perftest, compare, report, mesh, monitor";
+pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, device, messages, sweeps, tuning, waiting, limits, output, sockets, server, qperf, perftest, compare, report, mesh, monitor";
 
 /// Returns a text as lines of at most 100 columns, which begin with spaces.
 fn indented(text: &str, spaces: usize) -> String {
@@ -206,7 +335,7 @@ fn test_help(test: Test) -> String {
 const DEVICES: &str = "uses an RDMA device: --id (-i)";
 
 /// Returns the help of a test, or of an option under any of its names.
-fn topic_help(topic: &str) -> Result<String> {
+fn option_or_test(topic: &str) -> Result<String> {
     if let Ok(test) = Test::from_name(topic) {
         return Ok(test_help(test));
     }
@@ -265,7 +394,31 @@ mod tests {
             "{help}"
         );
         let visible = Options::all().filter(|arg| !arg.is_hide_set()).count();
-        assert!(visible <= 80, "{visible}");
+        assert!(visible <= 65, "{visible}");
+    }
+
+    #[test]
+    fn the_main_help_has_each_common_option() {
+        let help = requested("--help").unwrap();
+        assert!(help.lines().count() <= 120, "{}", help.lines().count());
+        assert_eq!(requested("help"), Some(help.clone()));
+        let groups = |arg: &clap::Arg| GROUPS.iter().filter(|group| group.has(arg)).count();
+        for arg in Options::all() {
+            let name = arg.get_long().unwrap();
+            assert_eq!(groups(arg), 1, "{name}");
+            let line = help.lines().find(|line| {
+                let names = line.split_whitespace().take(2);
+                names.into_iter().any(|word| word == format!("--{name}"))
+            });
+            assert_eq!(line.is_some(), !arg.is_hide_set(), "{name}");
+        }
+        for group in GROUPS {
+            let text = requested(&format!("--help {}", group.topic)).unwrap();
+            let start = format!("Example: {}\n", group.example);
+            assert!(text.starts_with(&start), "{text}");
+            let args = group.example.split(' ').skip(1);
+            crate::rperf::args::parse(args).unwrap();
+        }
     }
 
     #[test]
@@ -307,11 +460,8 @@ mod tests {
             assert!(!help.contains("--msg-size"), "{line}: {help}");
         }
         assert!(requested("mesh --help tests").unwrap().contains("rc_bw"));
-        assert!(
-            requested("node rc_bw --help")
-                .unwrap()
-                .contains("--msg-size")
-        );
+        let help = requested("node rc_bw --help").unwrap();
+        assert!(help.contains("--msg-size"), "{help}");
         assert_eq!(requested("node rc_bw"), None);
     }
 }

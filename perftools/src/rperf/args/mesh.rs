@@ -9,7 +9,7 @@ use base::units::parse_time;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory, Parser};
 use fleet::mesh::launch::StartMethod;
-use fleet::mesh::schedule::Pattern;
+use fleet::mesh::schedule::MeshPattern;
 
 use super::auto::OF_RUNS;
 use super::command_line::Options;
@@ -25,10 +25,10 @@ use super::{Invocation, TestRun, parse_options};
     about = "Measure all pairs of hosts, and find slow links",
     override_usage = "rperf mesh [OPTIONS] [HOST[:PORT],…] TEST…"
 )]
-pub struct MeshOptions {
+pub struct MeshArgs {
     /// Order of the measurements
     #[arg(long, value_name = "PATTERN", default_value = "pairs", value_parser = pattern_parser())]
-    pub pattern: Pattern,
+    pub pattern: MeshPattern,
     /// RDMA devices to measure on each host, such as mlx5_0,mlx5_1, or `all` with an active port;
     /// only pairs of the same technology are measured [default: one, selected by address]
     #[arg(long, value_name = "DEV[:PORT],…|all", value_delimiter = ',')]
@@ -36,20 +36,11 @@ pub struct MeshOptions {
     /// Read the hosts from a file with one host, or HOST:PORT, per line
     #[arg(long, value_name = "FILE")]
     pub hosts_file: Option<PathBuf>,
-    /// Read the hosts from an Ansible inventory, or from the output of `ansible-inventory --list`
-    #[arg(long, value_name = "FILE")]
-    pub inventory: Option<PathBuf>,
-    /// Group of the Ansible inventory [default: all]
-    #[arg(long, value_name = "GROUP", requires = "inventory")]
-    pub group: Option<String>,
-    /// Use the hosts of a Slurm node list, such as node[01-16] [default with --start slurm:
-    /// SLURM_JOB_NODELIST]
-    #[arg(long, value_name = "LIST")]
-    pub nodelist: Option<String>,
     /// Use the pods that a Kubernetes label selector matches, such as app=rperf
     #[arg(long, value_name = "LABEL=VALUE")]
     pub selector: Option<String>,
-    /// Start the servers, and stop them at the end [default: servers run already, with --mesh]
+    /// Start the servers, and stop them at the end; slurm also finds the hosts of the job [default:
+    /// servers run already, with --mesh]
     #[arg(long, value_name = "HOW", value_parser = start_parser())]
     pub start: Option<StartMethod>,
     /// Command that starts a server [default: the one of --start]
@@ -90,7 +81,7 @@ Examples:
 
 /// Returns the command with the text after its options.
 pub(super) fn command() -> clap::Command {
-    MeshOptions::command().after_help(AFTER_HELP)
+    MeshArgs::command().after_help(AFTER_HELP)
 }
 
 /// Command line of `rperf mesh`.
@@ -103,13 +94,13 @@ pub struct MeshInvocation {
     /// All options of the tests together, for the output and the connection to servers.
     pub global: Options,
     /// Options of the mesh.
-    pub mesh: MeshOptions,
+    pub mesh: MeshArgs,
 }
 
-fn pattern_parser() -> impl TypedValueParser<Value = Pattern> {
-    let values = Pattern::ALL.map(|p| PossibleValue::new(p.name()).help(p.about()));
+fn pattern_parser() -> impl TypedValueParser<Value = MeshPattern> {
+    let values = MeshPattern::ALL.map(|p| PossibleValue::new(p.name()).help(p.about()));
     PossibleValuesParser::new(values).try_map(|name| {
-        let found = Pattern::ALL.into_iter().find(|p| p.name() == name);
+        let found = MeshPattern::ALL.into_iter().find(|p| p.name() == name);
         found.ok_or("unknown pattern")
     })
 }
@@ -134,7 +125,7 @@ fn percent(text: &str) -> std::result::Result<f64, String> {
 /// Returns the long name of an option of the mesh, and `true` if it takes a value.
 fn mesh_option(arg: &str) -> Option<bool> {
     let name = arg.strip_prefix("--")?.split('=').next()?;
-    let command = MeshOptions::command();
+    let command = MeshArgs::command();
     let found = command
         .get_arguments()
         .find(|a| a.get_long() == Some(name))?;
@@ -156,7 +147,7 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
             None => rest.push(word.clone()),
         }
     }
-    let mesh = MeshOptions::try_parse_from(own).map_err(|e| crate::usage::error(&e))?;
+    let mesh = MeshArgs::try_parse_from(own).map_err(|e| crate::usage::error(&e))?;
     if mesh.slow_latency.is_nan() || mesh.slow_latency < 1.0 {
         return Err(Error::usage(format!(
             "--slow-latency {}: expected a factor of at least 1",
@@ -172,21 +163,21 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     reject_options(&options)?;
     scope::check_tests(&tests)?;
     if tests.is_empty() {
-        return Err(Error::usage("rperf mesh: no test to run")
+        return Err(Error::usage("no test to run")
             .with_help("name tests, as in `rperf mesh node1,node2,node3 rc_bw rc_lat`"));
     }
     let mut runs: Vec<TestRun> = Vec::new();
     for (test, options) in tests {
         if !test.moves_data() {
             return Err(Error::usage(format!(
-                "rperf mesh: {} is not a measurement",
+                "{} is not a measurement",
                 test.name()
             )));
         }
         let options = parse_options(&options)?;
         if options.names_several_devices() {
             return Err(
-                Error::usage("rperf mesh does not support a list of devices in --id (-i)")
+                Error::usage("a mesh does not support a list of devices in --id (-i)")
                     .with_help("name the devices with --devices"),
             );
         }
@@ -199,20 +190,18 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     let sources = [
         host.is_some(),
         mesh.hosts_file.is_some(),
-        mesh.inventory.is_some(),
-        mesh.nodelist.is_some(),
         mesh.selector.is_some(),
     ];
     match sources.iter().filter(|s| **s).count() {
         0 if mesh.start != Some(StartMethod::Slurm) => {
-            return Err(Error::usage("rperf mesh: no hosts").with_help(
-                "name the hosts, as in `rperf mesh node1,node2 rc_bw`, or use --hosts-file, --inventory, --nodelist or --selector",
+            return Err(Error::usage("no hosts").with_help(
+                "name the hosts, as in `rperf mesh node1,node2 rc_bw`, or use --hosts-file or --selector",
             ));
         }
         0 | 1 => {}
         _ => {
             return Err(Error::usage(
-                "rperf mesh: the hosts are given more than once; expected one of HOST,…, --hosts-file, --inventory, --nodelist and --selector",
+                "the hosts are given more than once; expected one of HOST,…, --hosts-file and --selector",
             ));
         }
     }
@@ -244,9 +233,7 @@ fn reject_options(options: &[String]) -> Result<()> {
     scope::check_client(options)?;
     let mut names = options.iter().map(|word| scope::name(word));
     match names.find(|name| UNSUPPORTED.contains(name) || OF_RUNS.contains(name)) {
-        Some(option) => Err(Error::usage(format!(
-            "rperf mesh does not support --{option}"
-        ))),
+        Some(option) => Err(Error::usage(format!("a mesh does not support --{option}"))),
         None => Ok(()),
     }
 }
@@ -271,7 +258,7 @@ mod tests {
         assert_eq!(m.hosts, ["a", "b:7", "[::1]:8"]);
         assert_eq!(
             (m.mesh.pattern, m.mesh.slow_bandwidth),
-            (Pattern::Ring, 0.5)
+            (MeshPattern::Ring, 0.5)
         );
         assert_eq!(m.tests[0].options.msg_size.unwrap().0, 1024);
         assert_eq!(

@@ -27,6 +27,7 @@ pub(crate) mod tuning;
 mod values;
 
 use base::error::{Error, Result};
+use base::shell;
 use clap::Parser;
 
 use command_line::Options;
@@ -65,7 +66,7 @@ pub enum Invocation {
     /// Measure all pairs of many hosts.
     Mesh(Box<mesh::MeshInvocation>),
     /// Probe the paths to other hosts until a signal arrives.
-    Monitor(Box<monitor::MonitorOptions>),
+    Monitor(Box<monitor::MonitorArgs>),
     /// Write an HTML page with the records of these files.
     Report {
         /// The files with the records: the name of the run, if one was given, and the path.
@@ -124,6 +125,16 @@ where
         Some(("report", rest)) => return records::report(rest),
         Some(("mesh", rest)) => return mesh::parse(rest),
         Some(("monitor", rest)) => return monitor::parse(rest),
+        Some(("qperf", rest)) if !rest.first().is_some_and(|word| Test::is_name(word)) => {
+            return Err(
+                Error::usage("qperf is not a part of the command line of rperf").with_help(
+                    format!(
+                        "run `{}`",
+                        shell::join(["rperf"].into_iter().chain(rest.iter().map(String::as_str)))
+                    ),
+                ),
+            );
+        }
         _ => {}
     }
     perftest::reject(&args, check)?;
@@ -266,6 +277,14 @@ mod tests {
     }
 
     #[test]
+    fn the_names_of_perftest_are_tests() {
+        let (host, tests, _) = client("node write_bw read_lat");
+        assert_eq!(host.as_deref(), Some("node"));
+        let tests: Vec<Test> = tests.into_iter().map(|run| run.0).collect();
+        assert_eq!(tests, [Test::RcRdmaWriteBw, Test::RcRdmaReadLat]);
+    }
+
+    #[test]
     fn the_name_of_a_test_is_not_a_host() {
         let (host, tests, _) = client("rc_bw rc_lat");
         assert_eq!((host, tests.len()), (None, 2));
@@ -298,7 +317,7 @@ mod tests {
             (Some(5), true, true, &[Detail::MoreStat][..])
         );
         assert_eq!(
-            (global.listen_port, global.wait_server),
+            (global.port, global.wait_server),
             (4000, Some(Duration::from_secs(1)))
         );
         let (_, tests, _) = client("--use_cm 0 --cq_poll 0 -m=1K --msg_size 2K -vC node rc_lat");
@@ -317,13 +336,21 @@ mod tests {
             parse(Vec::<String>::new()),
             Ok(Invocation::Server(_))
         ));
-        assert!(matches!(parse(["-lp", "5"]), Ok(Invocation::Server(o)) if o.listen_port == 5));
+        assert!(matches!(parse(["-lp", "5"]), Ok(Invocation::Server(o)) if o.port == 5));
     }
 
     #[test]
     fn errors_name_the_cause_and_the_remedy() {
         for (line, expected) in [
             ("node rc_bv", "did you mean rc_bw"),
+            ("rc_write_bw", "did you mean the test rc_rdma_write_bw?"),
+            ("rc_wrte_bw node", "did you mean the test rc_rdma_write_bw?"),
+            ("node rc_read_bw", "did you mean rc_rdma_read_bw?"),
+            ("qperf node tcp_bw", "run `rperf node tcp_bw`"),
+            ("node rc_bw --iterations 5", "did you mean --messages?"),
+            ("node rc_bw --message_size 5", "did you mean --msg-size?"),
+            ("node rc_bw --device rxe0", "did you mean --id?"),
+            ("mesh --hostfile f rc_bw", "--hosts-file of `rperf mesh`"),
             ("rc_bv", "did you mean the test rc_bw"),
             ("node", "no test to run"),
             ("-m 1K", "is an option of a client"),
@@ -334,7 +361,7 @@ mod tests {
             ("node rc_bw -ap 2", "path migration"),
             ("node rc_bw -sr 7", "2.5, 5, 10"),
             ("node rc_bw -D", "has no debug output"),
-            ("-P 4 node tcp_bw", "--parallel N"),
+            ("-P 4 node tcp_bw", "the former -P of qperf is --wait"),
             (
                 "node rc_bw --rate-limit 10",
                 "10Mb/s (bits) or 10MB/s (bytes)",

@@ -21,7 +21,7 @@ use super::Invocation;
     disable_help_flag = true,
     about = "Probe the paths from each device of this host to each device of other hosts"
 )]
-pub struct MonitorOptions {
+pub struct MonitorArgs {
     /// Hosts to monitor, as HOST, HOST:PORT or `[IPv6]:PORT`
     #[arg(value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub hosts: Vec<String>,
@@ -53,11 +53,11 @@ pub struct MonitorOptions {
     /// [default: answer all]
     #[arg(long, value_name = "CIDR", value_delimiter = ',', requires = "listen")]
     pub allow: Vec<IpNet>,
-    /// Print changes and results as JSON lines
+    /// Print changes and results, each as a line of JSON
     #[arg(long)]
-    pub json_lines: bool,
-    /// Time between two JSON lines of a path with its results
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60", requires = "json_lines")]
+    pub json: bool,
+    /// With --json, time between two lines of a path with its results
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60", requires = "json")]
     pub report_interval: Duration,
     /// Also send probes to addresses in these networks; may be repeated [default: send them only to
     /// addresses of the hosts]
@@ -86,15 +86,15 @@ Exit status:
 
 /// Returns the command with the text after its options.
 pub(super) fn command() -> clap::Command {
-    MonitorOptions::command().after_help(AFTER_HELP)
+    MonitorArgs::command().after_help(AFTER_HELP)
 }
 
 /// Parses `monitor [OPTIONS] HOST,…`.
 pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     let words = std::iter::once("rperf monitor").chain(args.iter().map(String::as_str));
-    let options = MonitorOptions::try_parse_from(words).map_err(|e| crate::usage::error(&e))?;
+    let options = MonitorArgs::try_parse_from(words).map_err(|e| crate::usage::error(&e))?;
     if options.hosts.is_empty() && options.hosts_file.is_none() {
-        return Err(Error::usage("rperf monitor: no hosts")
+        return Err(Error::usage("no hosts")
             .with_help("name the hosts, as in `rperf monitor node1,node2`, or use --hosts-file"));
     }
     for (option, time) in [
@@ -104,7 +104,7 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     ] {
         if time < Duration::from_millis(1) || time > Duration::from_secs(3600) {
             return Err(Error::usage(format!(
-                "rperf monitor: {option} must be between 1 ms and 1 hour"
+                "{option} must be between 1 ms and 1 hour"
             )));
         }
     }
@@ -124,7 +124,7 @@ mod tests {
             ("a --lost-after 0", "1..=100"),
             ("a --interval 0", "between 1 ms and 1 hour"),
             ("a --allow 10.0.0.0/8", "--listen"),
-            ("a --report-interval 5", "--json-lines"),
+            ("a --report-interval 5", "--json"),
             ("a --listen x", "expected PORT"),
         ] {
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

@@ -25,6 +25,8 @@ pub(crate) enum OptionName {
         /// An alternative.
         help: &'static str,
     },
+    /// An option of qperf that is accepted without effect.
+    Ignored,
     /// A name that early versions of qperf had for this long option.
     Former(&'static str),
     /// Neither an option of rperf nor of qperf.
@@ -47,13 +49,13 @@ const VALUES: &[(&str, &str)] = &[
     ("--cq-poll", "wait"),
     ("--poll", "wait"),
     ("-e", "precision"),
-    ("-lp", "listen-port"),
+    ("-lp", "port"),
+    ("--listen-port", "port"),
     ("-ws", "wait-server"),
     ("--wait", "wait"),
     ("-oo", "loop"),
     ("-sl", "service-level"),
     ("-nr", "rd-atomic"),
-    ("-sp", "src-path-bits"),
     ("-sr", "static-rate"),
     ("--rate", "static-rate"),
     ("-ar", "access-received"),
@@ -63,7 +65,6 @@ const VALUES: &[(&str, &str)] = &[
     ("-ca", "cpu-affinity"),
     ("--affinity", "cpu-affinity"),
     ("-ip", "ip-port"),
-    ("--port", "ip-port"),
     ("-sb", "sock-buf-size"),
     ("-g", "multicast"),
     ("--mcg", "multicast"),
@@ -87,7 +88,6 @@ const FLAGS: &[(&str, &str)] = &[
     ("-ub", "bits"),
     ("--use-bits-per-sec", "bits"),
     ("-uu", "unify-units"),
-    ("-un", "unify-nodes"),
     ("-v", "verbose"),
     ("-vc", "verbose=conf"),
     ("--verbose-conf", "verbose=conf"),
@@ -113,7 +113,11 @@ const FLAGS: &[(&str, &str)] = &[
     ("-vU", "verbose=more-used"),
 ];
 
-/// Names that early versions of qperf had, and that mean something else in perftest or iperf3.
+/// Options of qperf that are accepted without effect, so that its command lines work. `-un` labels
+/// the figures of both ends `loc` and `rem`, for programs that read the text.
+const IGNORED: &[&str] = &["-un", "--unify-nodes"];
+
+/// Names that early versions of qperf had, and that mean something else in perftest.
 const FORMER: &[(&str, &str)] = &[
     ("-M", "mtu"),
     ("-P", "wait"),
@@ -135,6 +139,12 @@ const UNSUPPORTED: &[(&str, (&str, &str))] = &[
     ("--alt-port", NO_PATH_MIGRATION),
     ("--loc-alt-port", NO_PATH_MIGRATION),
     ("--rem-alt-port", NO_PATH_MIGRATION),
+    ("-sp", NO_PATH_BITS),
+    ("-lsp", NO_PATH_BITS),
+    ("-rsp", NO_PATH_BITS),
+    ("--src-path-bits", NO_PATH_BITS),
+    ("--loc-src-path-bits", NO_PATH_BITS),
+    ("--rem-src-path-bits", NO_PATH_BITS),
     ("-D", NO_DEBUG_OUTPUT),
     ("--debug", NO_DEBUG_OUTPUT),
 ];
@@ -142,6 +152,10 @@ const UNSUPPORTED: &[(&str, (&str, &str))] = &[
 const NO_PATH_MIGRATION: (&str, &str) = (
     "rperf does not support path migration",
     "select the port to measure with --id (-i) DEVICE:PORT",
+);
+const NO_PATH_BITS: (&str, &str) = (
+    "rperf does not support source path bits",
+    "packets have the first LID of the port; select another port with --id (-i) DEVICE:PORT",
 );
 const NO_DEBUG_OUTPUT: (&str, &str) = (
     "rperf has no debug output",
@@ -207,6 +221,9 @@ fn lookup_for_both(name: &str) -> OptionName {
     if let Some(to) = find(FLAGS, name) {
         return OptionName::Flag(to.into());
     }
+    if IGNORED.contains(&name) {
+        return OptionName::Ignored;
+    }
     if let Some(long) = find(FORMER, name) {
         return OptionName::Former(long);
     }
@@ -244,7 +261,7 @@ pub(crate) fn table() -> String {
         .chain(FLAGS)
         .map(|(qperf, long)| format!("    {qperf:<24}--{long}\n"))
         .collect();
-    let ends = "    -lX, --loc-X           --X local=… for each of these names with a value for one end\n    -rX, --rem-X           --X remote=…\n";
+    let ends = "    -un, --unify-nodes      accepted without effect\n    -lX, --loc-X           --X local=… for each of these names with a value for one end\n    -rX, --rem-X           --X remote=…\n";
     lines.concat() + ends
 }
 
@@ -257,9 +274,24 @@ pub(crate) fn short(long: &str) -> Option<&'static str> {
         .map(|(name, _)| *name)
 }
 
-/// Returns the long option that is most similar to a misspelled one, if any is similar enough.
+/// Names that other programs have for an option, and the option.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("device", "--id"),
+    ("host-file", HOSTS_FILE),
+    ("hostfile", HOSTS_FILE),
+    ("hosts-file", HOSTS_FILE),
+    ("iterations", "--messages"),
+    ("message-size", "--msg-size"),
+];
+const HOSTS_FILE: &str = "--hosts-file of `rperf mesh` or `rperf monitor`";
+
+/// Returns the long option that another program has under this name, or that is most similar to a
+/// misspelled one, if any is similar enough.
 pub(crate) fn suggest(name: &str) -> Option<String> {
     let name = name.strip_prefix("--")?.replace('_', "-");
+    if let Some(option) = find(SYNONYMS, &name) {
+        return Some(option.to_owned());
+    }
     let known = similar(&name, Options::all().filter_map(clap::Arg::get_long))?;
     Some(format!("--{known}"))
 }

@@ -60,10 +60,8 @@ pub(super) fn report_command() -> clap::Command {
 
 fn parse<P: Parser>(command: &str, args: &[String], remedy: &str) -> Result<P> {
     let words = std::iter::once(command).chain(args.iter().map(String::as_str));
-    P::try_parse_from(words).map_err(|error| {
-        let context = format!("rperf {command}");
-        usage::error(&error).context(context).with_help(remedy)
-    })
+    P::try_parse_from(words)
+        .map_err(|error| usage::error(&error).context(command).with_help(remedy))
 }
 
 /// Parses `compare OLD NEW [--threshold PERCENT]`.
@@ -142,7 +140,7 @@ mod tests {
         for (line, expected) in [
             ("", "<[NAME=]FILE>"),
             ("a --output", "a value is required for '--output"),
-            ("a --csv", "unexpected argument '--csv'"),
+            ("a --text", "unexpected argument '--text'"),
         ] {
             let error = report(&words(line)).unwrap_err();
             assert!(

@@ -17,13 +17,13 @@ pub(super) enum Scope {
     /// The run of a client.
     Run,
     /// Each test of this kind, and no other.
-    Tests(&'static Kind),
+    Tests(&'static TestClass),
     /// The results of tests of this kind. Other tests of the same run are not affected.
-    Results(&'static Kind),
+    Results(&'static TestClass),
 }
 
 /// A kind of tests.
-pub(super) struct Kind {
+pub(super) struct TestClass {
     contains: fn(Test) -> bool,
     /// Description of the tests, such as "tests over sockets".
     name: &'static str,
@@ -37,55 +37,55 @@ fn is_bandwidth(plan: Plan) -> bool {
     !plan.is_latency()
 }
 
-const DATA: &Kind = &Kind {
+const DATA: &TestClass = &TestClass {
     contains: Test::moves_data,
     name: "tests that transfer data",
 };
-const PAYLOAD: &Kind = &Kind {
+const PAYLOAD: &TestClass = &TestClass {
     contains: |test| test.moves_data() && !plan(test, |plan| plan.verb.is_atomic()),
     name: "tests other than those of atomics",
 };
-const BANDWIDTH: &Kind = &Kind {
+const BANDWIDTH: &TestClass = &TestClass {
     contains: |test| test.moves_data() && !test.is_latency(),
     name: "bandwidth tests",
 };
-const BYTES: &Kind = &Kind {
+const BYTES: &TestClass = &TestClass {
     contains: |test| (BANDWIDTH.contains)(test) && (PAYLOAD.contains)(test),
     name: "bandwidth tests other than those of atomics",
 };
-const LATENCY: &Kind = &Kind {
+const LATENCY: &TestClass = &TestClass {
     contains: Test::is_latency,
     name: "latency tests",
 };
-const EVENTS: &Kind = &Kind {
+const EVENTS: &TestClass = &TestClass {
     contains: |test| test.moves_data() && !plan(test, |plan| plan.pattern == Pattern::Polled),
     name: "tests that wait for completions; a write to memory causes no event",
 };
-const ONE_WAY: &Kind = &Kind {
+const ONE_WAY: &TestClass = &TestClass {
     contains: Test::is_one_way,
     name: "tests with one sender",
 };
-const RDMA: &Kind = &Kind {
+const RDMA: &TestClass = &TestClass {
     contains: |test| test.plan().is_some(),
     name: "tests over RDMA devices",
 };
-const RDMA_BANDWIDTH: &Kind = &Kind {
+const RDMA_BANDWIDTH: &TestClass = &TestClass {
     contains: |test| plan(test, is_bandwidth),
     name: "bandwidth tests over RDMA devices",
 };
-const CM: &Kind = &Kind {
+const CM: &TestClass = &TestClass {
     contains: |test| plan(test, |plan| plan.service.uses_cm()),
     name: "tests over RC and UD",
 };
-const CONNECTED: &Kind = &Kind {
+const CONNECTED: &TestClass = &TestClass {
     contains: |test| plan(test, |plan| plan.service.has_path()),
     name: "tests over RC, UC, XRC and DC",
 };
-const DC: &Kind = &Kind {
+const DC: &TestClass = &TestClass {
     contains: |test| plan(test, |plan| plan.service == Service::Dc),
     name: "tests over DC",
 };
-const RELIABLE: &Kind = &Kind {
+const RELIABLE: &TestClass = &TestClass {
     contains: |test| {
         plan(test, |plan| {
             plan.service.has_path() && plan.service.is_reliable()
@@ -93,11 +93,11 @@ const RELIABLE: &Kind = &Kind {
     },
     name: "tests over RC, XRC and DC",
 };
-const HEADERS: &Kind = &Kind {
+const HEADERS: &TestClass = &TestClass {
     contains: |test| plan(test, |plan| plan.service != Service::Srd),
     name: "tests over RDMA devices, except SRD, whose packets have no such fields",
 };
-const FLOOD: &Kind = &Kind {
+const FLOOD: &TestClass = &TestClass {
     contains: |test| {
         plan(test, |plan| {
             !plan.service.is_reliable() && is_bandwidth(plan)
@@ -105,11 +105,11 @@ const FLOOD: &Kind = &Kind {
     },
     name: "bandwidth tests over UC and UD",
 };
-const MULTICAST: &Kind = &Kind {
+const MULTICAST: &TestClass = &TestClass {
     contains: |test| test == Test::UdBw,
     name: "ud_bw",
 };
-const IMMEDIATE: &Kind = &Kind {
+const IMMEDIATE: &TestClass = &TestClass {
     contains: |test| {
         plan(test, |plan| {
             plan.verb.takes_receives()
@@ -118,11 +118,11 @@ const IMMEDIATE: &Kind = &Kind {
     },
     name: "tests of RDMA writes, except those that poll memory, and of sends over RC, XRC and DC",
 };
-const RECEIVES: &Kind = &Kind {
+const RECEIVES: &TestClass = &TestClass {
     contains: |test| plan(test, |plan| plan.verb.takes_receives()),
     name: "tests of sends and of RDMA writes with immediate data",
 };
-const OWN_RECEIVES: &Kind = &Kind {
+const OWN_RECEIVES: &TestClass = &TestClass {
     contains: |test| {
         plan(test, |plan| {
             let has_choice = !plan.service.always_shares_receives() && plan.service != Service::Srd;
@@ -131,15 +131,15 @@ const OWN_RECEIVES: &Kind = &Kind {
     },
     name: "tests of sends and of RDMA writes with immediate data; XRC and DC always have a shared queue, and SRD has none",
 };
-const INLINE: &Kind = &Kind {
+const INLINE: &TestClass = &TestClass {
     contains: |test| plan(test, |plan| !plan.verb.fetches()),
     name: "tests of sends and of RDMA writes",
 };
-const FETCHES: &Kind = &Kind {
+const FETCHES: &TestClass = &TestClass {
     contains: |test| plan(test, |plan| plan.verb.fetches() && plan.service.has_path()),
     name: "tests of RDMA reads and atomics, except SRD",
 };
-const MODERATED: &Kind = &Kind {
+const MODERATED: &TestClass = &TestClass {
     contains: |test| {
         plan(test, |plan| {
             !(plan.is_latency() && plan.verb.fetches()) && plan.service.is_ordered()
@@ -147,11 +147,11 @@ const MODERATED: &Kind = &Kind {
     },
     name: "tests that need no completion of each request",
 };
-const SOCKETS: &Kind = &Kind {
+const SOCKETS: &TestClass = &TestClass {
     contains: |test| test.socket().is_some(),
     name: "tests over sockets",
 };
-const STREAMS: &Kind = &Kind {
+const STREAMS: &TestClass = &TestClass {
     contains: |test| test.socket().is_some() && !test.is_latency(),
     name: "bandwidth tests over sockets",
 };
@@ -176,7 +176,6 @@ const TABLE: &[(&str, Scope)] = {
         ("flood", Tests(FLOOD)),
         ("verify", Tests(DATA)),
         ("auto", Run),
-        ("tries", Run),
         ("sizes", Tests(DATA)),
         ("loop", Tests(DATA)),
         ("repeat", Run),
@@ -196,14 +195,12 @@ const TABLE: &[(&str, Scope)] = {
         ("pkey-index", Tests(RDMA)),
         ("service-level", Tests(HEADERS)),
         ("static-rate", Tests(HEADERS)),
-        ("src-path-bits", Tests(HEADERS)),
         ("traffic-class", Tests(HEADERS)),
         ("flow-label", Tests(HEADERS)),
         ("qp-timeout", Tests(RELIABLE)),
         ("retry-count", Tests(RELIABLE)),
         ("cq-vector", Tests(RDMA)),
         ("relaxed-ordering", Tests(RDMA)),
-        ("extra-memory", Tests(RDMA)),
         ("samples", Tests(LATENCY)),
         ("huge-pages", Tests(RDMA)),
         ("on-demand", Tests(RDMA)),
@@ -222,17 +219,14 @@ const TABLE: &[(&str, Scope)] = {
         ("max-p99", Results(LATENCY)),
         ("max-lost", Results(DATA)),
         ("json", Run),
-        ("json-lines", Run),
-        ("csv", Run),
         ("interval", Tests(DATA)),
         ("keep-going", Run),
         ("precision", Run),
         ("bits", Run),
         ("unify-units", Run),
-        ("unify-nodes", Run),
         ("qperf", Run),
         ("verbose", Both),
-        ("listen-port", Both),
+        ("port", Both),
         ("bind", Both),
         ("token-file", Both),
         ("allow", Server),
@@ -258,7 +252,7 @@ const ALTERNATIVES: &[(&str, &str)] = &[
         "for several queue pairs, use --qps or --threads",
     ),
     ("bidir", "for both directions, run a test such as rc_bi_bw"),
-    ("ip-port", "the port of the server is --listen-port (-lp)"),
+    ("ip-port", "the port of the server is --port (-lp)"),
 ];
 const STREAMS_OF_SOCKETS: &str = "for several streams of a test over sockets, use --parallel";
 
@@ -343,7 +337,7 @@ pub(super) fn check_client(options: &[String]) -> Result<()> {
 }
 
 /// Options that describe the connection to the server.
-const CONNECTION: &[&str] = &["bind", "listen-port", "qperf", "token-file", "wait-server"];
+const CONNECTION: &[&str] = &["bind", "port", "qperf", "token-file", "wait-server"];
 
 /// Checks the options of a run with both ends on this host.
 ///
@@ -453,7 +447,6 @@ mod tests {
         ("", "--pkey-index=3"),
         ("", "--service-level=3"),
         ("", "--static-rate=10"),
-        ("", "--src-path-bits=3"),
         ("", "--traffic-class=3"),
         ("", "--flow-label=3"),
         ("", "--qp-timeout=3"),
@@ -461,7 +454,6 @@ mod tests {
         ("", "--cq-vector=3"),
         ("", "--dc-targets=3"),
         ("", "--relaxed-ordering=off"),
-        ("", "--extra-memory=3"),
         ("", "--samples"),
         ("", "--huge-pages=2M"),
         ("", "--on-demand"),
@@ -565,7 +557,7 @@ mod tests {
             options.extend(is_accepted.then_some(long));
         }
         options.dedup();
-        assert!(options.len() >= 10, "{options:?}");
+        assert!(options.len() >= 9, "{options:?}");
     }
 
     #[test]

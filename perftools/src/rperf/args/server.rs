@@ -16,7 +16,7 @@ const CLIENT: &str = "Client and server";
 /// Limits of a server, and how a client identifies itself to it.
 #[derive(Clone, Debug, Default, Args)]
 #[allow(clippy::struct_excessive_bools)] // One per option.
-pub struct ServerOptions {
+pub struct ServerArgs {
     /// Serve only clients from these networks and from this host, and send data only to their
     /// addresses, to those of these networks and to those of this host's networks; may be repeated
     /// [default: serve all clients]
@@ -30,20 +30,20 @@ pub struct ServerOptions {
     #[arg(long, value_name = "SIZE", help_heading = SERVER)]
     pub max_memory: Option<Size>,
     /// Maximum number of threads of all running tests together [default: 256]
-    #[arg(long, value_name = "N", help_heading = SERVER)]
+    #[arg(long, hide = true, value_name = "N", help_heading = SERVER)]
     pub max_threads: Option<u32>,
     /// Maximum number of queue pairs of all running tests together [default: 16384]
-    #[arg(long, value_name = "N", help_heading = SERVER)]
+    #[arg(long, hide = true, value_name = "N", help_heading = SERVER)]
     pub max_qps: Option<u32>,
     /// Maximum duration of a test, with its warm-up, or unlimited [default: 1 h]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = SERVER)]
     pub max_time: Option<Duration>,
     /// Maximum message size in bytes [default: 1G]
-    #[arg(long, value_name = "SIZE", help_heading = SERVER)]
+    #[arg(long, hide = true, value_name = "SIZE", help_heading = SERVER)]
     pub max_size: Option<Size>,
     /// Maximum time to wait for a client during a test, at least 1 s; a longer --timeout of a
     /// client is lowered to it [default: 1 min]
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = SERVER)]
+    #[arg(long, hide = true, value_name = "TIME", value_parser = parse_time, help_heading = SERVER)]
     pub max_timeout: Option<Duration>,
     /// Let clients from other hosts stop the server with `quit` [default: only from this host]
     #[arg(long, help_heading = SERVER)]
@@ -66,7 +66,7 @@ pub struct ServerOptions {
     pub qperf: bool,
 }
 
-impl ServerOptions {
+impl ServerArgs {
     /// Returns the limits and permissions of the server.
     pub fn rules(&self) -> rules::ServerOptions {
         rules::ServerOptions {

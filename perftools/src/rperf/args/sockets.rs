@@ -12,8 +12,7 @@ const SOCKETS: &str = "Tests over sockets";
 #[derive(Clone, Debug, Default, Args)]
 pub struct SocketOptions {
     /// Port of the server's end of the data connection; several streams use the ports from this one
-    /// on [default: for TCP and UDP --listen-port, which all streams use; for SCTP and RDS any free
-    /// port]
+    /// on [default: for TCP and UDP --port, which all streams use; for SCTP and RDS any free port]
     #[arg(long, value_name = "PORT", help_heading = SOCKETS)]
     pub ip_port: Option<u16>,
     /// Number of parallel streams in each direction, each with a thread at both ends (bandwidth

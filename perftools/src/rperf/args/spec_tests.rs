@@ -335,7 +335,7 @@ fn many_queue_pairs_have_small_queues() {
             ..spec(line).unwrap()
         };
         let shape = spec.fit(&large).unwrap();
-        (shape.depth, shape.sends())
+        (shape.depth, shape.send_queue_len())
     };
     // Any queue pair may have to hold all messages.
     assert_eq!(fit(Test::UcBw, "--qps 16384"), (64, 70));
@@ -364,7 +364,7 @@ proptest::proptest! {
             s.limit = limit;
             let shape = s.fit(&Bounds { max_qp_wr: slots, max_cqe: slots * 2 * qps, ..bounds() }).unwrap();
             proptest::prop_assert!(shape.depth >= 1 && shape.depth <= depth * qps);
-            proptest::prop_assert!(shape.sends() <= slots && shape.receives() <= slots, "{shape:?}");
+            proptest::prop_assert!(shape.send_queue_len() <= slots && shape.receives() <= slots, "{shape:?}");
             proptest::prop_assert!(shape.batch >= 1 && shape.batch <= shape.depth);
             proptest::prop_assert_eq!(s.shape_for_depth(shape.depth, shape.plan, &bounds()).unwrap(), shape);
         }

@@ -48,9 +48,15 @@ pub(crate) fn split(args: &[String]) -> Result<SplitArgs> {
                         tests.join(" ")
                     ))
                 }
-                Some(host) if split.tests.is_empty() && Test::suggest(arg).is_none() => error.with_help(format!(
-                    "`{host}` was taken as the name of the server's host; `rperf --help tests` lists the tests"
-                )),
+                Some(host) if split.tests.is_empty() && Test::suggest(arg).is_none() => {
+                    let hint = match Test::suggest(host) {
+                        Some(test) => format!("did you mean the test {test}?"),
+                        None => "`rperf --help tests` lists the tests".to_owned(),
+                    };
+                    error.with_help(format!(
+                        "`{host}` was taken as the name of the server's host; {hint}"
+                    ))
+                }
                 _ => error,
             })?;
             split.tests.push((test, split.options.clone()));
@@ -142,6 +148,7 @@ fn add_option<'a>(
             None => format!("--{long}"),
             Some(_) => return Err(Error::usage(format!("{name} takes no value"))),
         },
+        OptionName::Ignored => return Ok(()),
         OptionName::Unsupported { reason, help } => {
             return Err(Error::usage(format!("{name}: {reason}")).with_help(help));
         }

@@ -53,17 +53,21 @@ fn product(runs: &[Vec<String>], values: &[String]) -> Result<Vec<Vec<String>>> 
         .collect())
 }
 
+/// Remedy for sizes that cannot be parsed.
+const SIZES: &str = "specify --sizes 2..8M, which doubles the size, or a list such as 64,4K,1M";
+
 /// Parses the value of `--sizes`: `2..8M` or `64,4K,1M`.
 fn sizes(text: &str) -> Result<Vec<u64>> {
     let size = |text: &str| {
         text.parse::<Size>()
             .map(|s| s.0)
-            .map_err(|e| Error::usage(format!("--sizes: {e}")))
+            .map_err(|e| Error::usage(format!("--sizes: {e}")).with_help(SIZES))
     };
     match text.split_once("..") {
         Some((first, _)) if size(first)? == 0 => Err(Error::usage(format!(
             "--sizes {text}: the minimum message size is 1 byte"
-        ))),
+        ))
+        .with_help(SIZES)),
         Some((first, last)) => values(size(first)?, size(last)?, Step::Multiply(2), "--sizes"),
         None => text.split(',').map(size).collect(),
     }
@@ -82,8 +86,10 @@ fn loop_options(text: &str) -> Result<Vec<String>> {
         }
     };
     let (name, quantity) = variable(name).ok_or_else(|| {
+        let available: Vec<&str> = VARIABLES.iter().map(|row| row.0).collect();
         Error::usage(format!(
-            "--loop {text}: `{name}` is not an option with a numeric value; expected: an option such as msg-size, depth, messages or time"
+            "--loop {text}: a loop cannot vary `{name}`; available: {}",
+            available.join(", ")
         ))
     })?;
     let number = |text: &str| {
@@ -135,20 +141,18 @@ const VARIABLES: &[(&str, Quantity)] = &[
     ("gid-index", Quantity::Number),
     ("pkey-index", Quantity::Number),
     ("service-level", Quantity::Number),
-    ("src-path-bits", Quantity::Number),
     ("traffic-class", Quantity::Number),
     ("flow-label", Quantity::Number),
     ("qp-timeout", Quantity::Number),
     ("retry-count", Quantity::Number),
     ("cq-vector", Quantity::Number),
-    ("extra-memory", Quantity::Number),
     ("cpu-affinity", Quantity::Number),
     ("parallel", Quantity::Number),
     ("sock-buf-size", Quantity::Number),
 ];
 
 /// Returns the option that a loop varies, from any of its names, as the text before the value.
-/// Returns `None` if its values are no numbers.
+/// Returns `None` if a loop cannot vary it.
 fn variable(name: &str) -> Option<(String, Quantity)> {
     let names = [format!("--{name}"), format!("-{name}")];
     names.iter().find_map(|name| match qperf::lookup(name) {
@@ -307,7 +311,8 @@ mod tests {
             ("--loop=msg_size:0:4", "never reaches the last value"),
             ("--loop=msg_size:1:4:*1", "never reaches the last value"),
             ("--loop=msg_size:8:4", "above the last"),
-            ("--loop=verify:1:4", "not an option with a numeric value"),
+            ("--loop=verify:1:4", "a loop cannot vary `verify`"),
+            ("--loop=multicast:1:4", "a loop cannot vary `multicast`"),
             ("--loop=msg_size", "OPTION:FIRST:LAST[:STEP]"),
             ("--loop=msg_size:1:1M:1", "more than 10000"),
             (
@@ -315,7 +320,8 @@ mod tests {
                 "the maximum is 10000",
             ),
             ("--loop=rate-limit:1:4", "such as 10Gb/s"),
-            ("--sizes=1..x", "--sizes"),
+            ("--sizes=1..x", "--sizes 2..8M"),
+            ("--sizes=2-8M", "--sizes 2..8M"),
             ("--sizes=0..8", "the minimum message size is 1 byte"),
             ("--sizes=8..1", "above the last"),
         ] {

@@ -32,7 +32,6 @@ impl Options {
                 time: level(Detail::Time, Detail::MoreTime),
                 used: level(Detail::Used, Detail::MoreUsed),
             },
-            unify_nodes: self.unify_nodes,
         }
     }
 }
@@ -73,12 +72,12 @@ mod tests {
     #[test]
     fn options_set_the_style_of_values() {
         assert_eq!(format(""), Format::default());
-        let unified = format("--unify-nodes --unify-units --precision=5 --bits");
+        let unified = format("--unify-units --precision=5 --bits");
         let style = Style {
             precision: 5,
             unify: true,
             bits: true,
         };
-        assert_eq!((unified.style, unified.unify_nodes), (style, true));
+        assert_eq!(unified.style, style);
     }
 }

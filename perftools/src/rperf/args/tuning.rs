@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use base::cpus::CpuList;
-use base::units::{Rate, Size, parse_time};
+use base::units::{Rate, parse_time};
 use clap::Args;
 use measure::spec::gpu::GpuId;
 use measure::spec::path::{PathSettings, StaticRate};
@@ -12,7 +12,7 @@ use measure::spec::payload_file::PayloadFile;
 use measure::spec::tuning::{Pages, Tuning};
 
 use super::per_end::{End, PerEnd, both, only, per_end, value};
-use super::values::{Inline, in_range, inline, on_off, pages, payload_file};
+use super::values::{InlineSize, in_range, inline, on_off, pages, payload_file};
 
 const SWEEP: &str = "Sweeps";
 const TUNING: &str = "Tuning";
@@ -28,15 +28,14 @@ pub struct TuningOptions {
     #[arg(long = "loop", value_name = "OPTION:FIRST:LAST[:STEP]", help_heading = SWEEP)]
     pub loops: Vec<String>,
 
-    /// Repeat the whole list of tests N times, so that `rperf compare` sees the spread [default:
-    /// 1]
+    /// Repeat the whole list of tests N times; `rperf compare` then sees the spread [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = SWEEP)]
     pub repeat: Option<u16>,
 
     /// Run the test for this time before the measurement starts [default: 0 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TUNING)]
     pub warm_up: Option<Duration>,
-    /// Limit the payload of each sender, such as 10Gb/s, 10Gbit or 500MB/s [default: no limit]
+    /// Limit the payload of each sender, such as 10Gb/s or 500MB/s [default: no limit]
     #[arg(long, value_name = "RATE", help_heading = TUNING)]
     pub rate_limit: Option<Rate>,
     /// With --rate-limit, send N messages at a time instead of spreading them evenly [default: 1]
@@ -46,29 +45,29 @@ pub struct TuningOptions {
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub post_list: Option<u32>,
     /// Repost receive requests in batches of N with one doorbell [default: at most --depth / 4]
-    #[arg(long, value_name = "N", help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "N", help_heading = TUNING)]
     pub recv_list: Option<u32>,
     /// Send to N targets of the peer from each DC initiator, the next one for each list of requests
     /// (--post-list) [default: 1]
-    #[arg(long, value_name = "N", help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "N", help_heading = TUNING)]
     pub dc_targets: Option<u32>,
     /// Use one shared receive queue for all queue pairs of a thread
     #[arg(long, help_heading = TUNING)]
     pub srq: bool,
     /// Read each received byte, as an application would: on or off [default: off]
-    #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
     pub access_received: Option<bool>,
-    /// Fill the messages of both ends with the bytes of this file, repeated; at most 32 KiB. With
-    /// --verify, the receiver compares them
+    /// Fill all messages with the repeated bytes of this file; at most 32 KiB. With --verify, the
+    /// receiver compares them
     #[arg(long, value_name = "FILE", value_parser = payload_file, help_heading = TUNING)]
     pub payload_file: Option<PayloadFile>,
-    /// Send messages of up to this many bytes inline, or auto: 236 bytes in latency tests, as
+    /// Send messages of up to this many bytes inline; auto is 236 bytes in latency tests, as
     /// ib_send_lat, and 64 in other tests, if the device supports it [default: auto]
     #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
-    pub inline: Option<Inline>,
+    pub inline: Option<InlineSize>,
     /// Request a completion for every Nth send; on iWARP, every RDMA read has one [default: a
     /// quarter of the depth]
-    #[arg(long, value_name = "N", help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "N", help_heading = TUNING)]
     pub cq_moderation: Option<u32>,
     /// Maximum number of RDMA reads and atomics in flight on each queue pair [default: the maximum
     /// of both devices, at most 16]
@@ -79,19 +78,15 @@ pub struct TuningOptions {
     #[arg(long, value_name = "N", value_parser = per_end(in_range(0_u8..=255)), help_heading = TUNING)]
     pub gid_index: Vec<PerEnd<u8>>,
     /// Index of the partition key in the port's P_Key table [default: 0]
-    #[arg(long, value_name = "N", help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "N", help_heading = TUNING)]
     pub pkey_index: Option<u16>,
     /// InfiniBand service level [default: 0]
-    #[arg(long, value_name = "0-15", value_parser = per_end(in_range(0_u8..=15)), help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "0-15", value_parser = per_end(in_range(0_u8..=15)), help_heading = TUNING)]
     pub service_level: Vec<PerEnd<u8>>,
     /// Static rate limit of the packets in Gbit/s, such as 10 or 4xQDR (InfiniBand only) [default:
     /// no limit]
     #[arg(long, hide = true, value_name = "RATE", help_heading = TUNING)]
     pub static_rate: Vec<PerEnd<StaticRate>>,
-    /// Low bits of the source LID, for a port with several LIDs (InfiniBand with LMC above 0)
-    /// [default: 0]
-    #[arg(long, hide = true, value_name = "N", value_parser = per_end(in_range(0_u8..=127)), help_heading = TUNING)]
-    pub src_path_bits: Vec<PerEnd<u8>>,
     /// Traffic class of the packets: DSCP and ECN bits on RoCE v2; with rdma_cm the type of
     /// service [default: 0]
     #[arg(long, value_name = "0-255", help_heading = TUNING)]
@@ -116,11 +111,7 @@ pub struct TuningOptions {
     /// (PCIe relaxed ordering), as perftest does: on or off [default: on]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
     pub relaxed_ordering: Option<bool>,
-    /// Register this much memory in addition to the buffers at each end, to see if the device's
-    /// translation tables limit a test [default: 0]
-    #[arg(long, hide = true, value_name = "SIZE", help_heading = TUNING)]
-    pub extra_memory: Option<Size>,
-    /// Record each latency, up to 1,048,576 of them, in --json and --json-lines
+    /// Record each latency, up to 1,048,576 of them, in --json
     #[arg(long, help_heading = TUNING)]
     pub samples: bool,
     /// Allocate buffers from huge pages that the administrator has reserved: 2M or 1G
@@ -129,8 +120,8 @@ pub struct TuningOptions {
     /// Register buffers for on-demand paging (ODP) instead of pinning them
     #[arg(long, help_heading = TUNING)]
     pub on_demand: bool,
-    /// Send from and receive into memory of a GPU, such as cuda:0 for the first GPU
-    /// of CUDA; needs a GPU driver and an RDMA device that support dma-buf [default: host memory]
+    /// Send from and receive into memory of a GPU, such as cuda:0; needs a GPU driver and an RDMA
+    /// device that support dma-buf [default: host memory]
     #[arg(long, value_name = "GPU", help_heading = TUNING)]
     pub gpu: Vec<PerEnd<GpuId>>,
     /// Run on these CPUs: `3`, `0-3,8`, `node1` (all of a NUMA node) or `any`
@@ -160,7 +151,6 @@ impl TuningOptions {
             qp_timeout: self.qp_timeout,
             retry_count: self.retry_count,
             cq_vector: self.cq_vector.unwrap_or(0),
-            extra_memory: self.extra_memory.map_or(0, |size| size.0),
             burst: self.burst,
             samples: self.samples,
             srq: self.srq,
@@ -176,7 +166,6 @@ impl TuningOptions {
             service_level: only(&self.service_level, end).copied(),
             rd_atomic: only(&self.rd_atomic, end).copied(),
             static_rate: value(&self.static_rate, end).copied(),
-            src_path_bits: value(&self.src_path_bits, end).copied(),
         }
     }
 

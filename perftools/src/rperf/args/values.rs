@@ -87,15 +87,15 @@ pub enum Detail {
 
 /// Maximum size in bytes of messages that are sent inline; `None` selects it automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inline(pub Option<u32>);
+pub struct InlineSize(pub Option<u32>);
 
-pub(super) fn inline(text: &str) -> Result<Inline, String> {
+pub(super) fn inline(text: &str) -> Result<InlineSize, String> {
     if text == "auto" {
-        return Ok(Inline(None));
+        return Ok(InlineSize(None));
     }
     let size: Size = text.parse()?;
     u32::try_from(size.0)
-        .map(|n| Inline(Some(n)))
+        .map(|n| InlineSize(Some(n)))
         .map_err(|_| format!("inline size of {text} is too large: it must be below 4 GiB"))
 }
 

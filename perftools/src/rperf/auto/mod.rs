@@ -15,7 +15,7 @@ use std::time::Duration;
 use base::error::Result;
 use measure::spec::Spec;
 use measure::spec::test::Test;
-use report::advice::{Advice, Finding, Goal};
+use report::advice::{Advice, Goal, GoalResult};
 use report::record::Measured;
 
 use search::{Search, figure};
@@ -69,7 +69,7 @@ pub(super) fn run<R: Runner>(
         let size = found.spec.msg_size;
         let mut command = vec![command(found.spec.test), format!("--msg-size {size}")];
         command.extend(found.best.settings.options(found.start.settings));
-        findings.push(Finding {
+        findings.push(GoalResult {
             goal,
             size,
             best: figure(goal, &found.best.measured),
@@ -90,7 +90,7 @@ pub(super) fn run<R: Runner>(
 
 /// Returns the message size at which the highest message rate gives the highest bandwidth.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // From 65 to 1e9.
-fn crossing(findings: &[Finding]) -> Option<u64> {
+fn crossing(findings: &[GoalResult]) -> Option<u64> {
     let best = |goal| findings.iter().find(|f| f.goal == goal).map(|f| f.best);
     let size = best(Goal::Bandwidth)? / best(Goal::Rate)?;
     // The measurements are not exact enough for more than a power of two.

@@ -11,11 +11,13 @@ use report::advice::Goal;
 use report::record::Measured;
 
 use super::Runner;
-use super::settings::{Setting, Settings};
-use crate::rperf::args::command_line::MIN_TRIES;
+use super::settings::{SearchSettings, Setting};
 
 /// Default limit on the number of measurements.
 pub(crate) const MAX_MEASUREMENTS: u32 = 60;
+/// Minimum number of measurements: one of each of the three goals with the initial settings, and
+/// two repeated with both ends waiting for events.
+const MIN_MEASUREMENTS: u32 = 5;
 /// Smallest improvement of the score, as a factor, for which settings are accepted. Two
 /// measurements must confirm it.
 const MIN_GAIN: f64 = 1.05;
@@ -23,7 +25,7 @@ const MIN_GAIN: f64 = 1.05;
 /// Measurement with certain settings.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    pub(super) settings: Settings,
+    pub(super) settings: SearchSettings,
     /// Figure of merit. A higher score is better.
     pub(super) score: f64,
     pub(super) measured: Measured,
@@ -58,7 +60,7 @@ impl<'a, R: Runner> Search<'a, R> {
         Self {
             runner,
             time,
-            max_measurements: max_measurements.max(MIN_TRIES),
+            max_measurements: max_measurements.max(MIN_MEASUREMENTS),
             measurements: 0,
             stop_at: 0,
             refused: Vec::new(),
@@ -70,7 +72,7 @@ impl<'a, R: Runner> Search<'a, R> {
     /// the rest, according to the number of settings that it varies.
     fn budget(&self, goal: Goal) -> u32 {
         let (mandatory, numerator, denominator) = match goal {
-            Goal::Latency => (MIN_TRIES, 1, 6),
+            Goal::Latency => (MIN_MEASUREMENTS, 1, 6),
             Goal::Rate => (4, 3, 5),
             Goal::Bandwidth => (2, 1, 1),
         };
@@ -102,7 +104,7 @@ impl<'a, R: Runner> Search<'a, R> {
             limit: Limit::Time(self.time),
             ..spec.with_msg_size(msg_size(goal))
         };
-        let start = self.measure(goal, &spec, Settings::from_spec(&spec))?;
+        let start = self.measure(goal, &spec, SearchSettings::from_spec(&spec))?;
         let mut found = SearchResult {
             goal,
             spec,
@@ -120,7 +122,7 @@ impl<'a, R: Runner> Search<'a, R> {
 
     /// Measures settings and accepts them if they are better. A second measurement confirms this,
     /// because a single one may be better at random.
-    fn try_settings(&mut self, found: &mut SearchResult, settings: Settings) -> Result<()> {
+    fn try_settings(&mut self, found: &mut SearchResult, settings: SearchSettings) -> Result<()> {
         let Some(first) = self.measure_or_refuse(found, settings)? else {
             return Ok(());
         };
@@ -144,7 +146,7 @@ impl<'a, R: Runner> Search<'a, R> {
     /// Measures the best settings with both ends sleeping while they wait. Then their processor
     /// time shows how busy they are, which it does not while they poll.
     pub(super) fn measure_sleeping(&mut self, found: &mut SearchResult) -> Result<Option<Trial>> {
-        let settings = Settings {
+        let settings = SearchSettings {
             wait: Wait::Events,
             ..found.best.settings
         };
@@ -164,7 +166,7 @@ impl<'a, R: Runner> Search<'a, R> {
     fn measure_or_refuse(
         &mut self,
         found: &mut SearchResult,
-        settings: Settings,
+        settings: SearchSettings,
     ) -> Result<Option<Trial>> {
         if self.measurements >= self.stop_at {
             return Ok(None);
@@ -192,7 +194,7 @@ impl<'a, R: Runner> Search<'a, R> {
         }
     }
 
-    fn measure(&mut self, goal: Goal, spec: &Spec, settings: Settings) -> Result<Trial> {
+    fn measure(&mut self, goal: Goal, spec: &Spec, settings: SearchSettings) -> Result<Trial> {
         self.measurements += 1;
         let measured = self.runner.run(&settings.apply_to(spec))?;
         let score = figure(goal, &measured);

@@ -5,7 +5,7 @@ use measure::spec::modes::Wait;
 
 /// Settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct SearchSettings {
     /// Method that both ends use to wait for completions.
     pub wait: Wait,
     /// Messages in flight on each queue pair.
@@ -28,7 +28,7 @@ pub(super) enum Setting {
     Qps,
 }
 
-impl Settings {
+impl SearchSettings {
     /// Returns the settings of a specification.
     pub(super) fn from_spec(spec: &Spec) -> Self {
         Self {

@@ -7,7 +7,7 @@ use report::advice::Bottleneck;
 use report::record::Outcome;
 use report::samples::{latency, one_way};
 
-use super::settings::Settings;
+use super::settings::SearchSettings;
 use super::*;
 use crate::rperf::args::command_line::Options;
 use clap::Parser;
@@ -26,10 +26,10 @@ struct FakeRun {
     hosts: [f64; 2],
 }
 
-impl<F: FnMut(Test, Settings) -> Result<FakeRun>> Runner for FakePair<F> {
+impl<F: FnMut(Test, SearchSettings) -> Result<FakeRun>> Runner for FakePair<F> {
     fn run(&mut self, spec: &Spec) -> Result<Measured> {
         self.runs += 1;
-        let run = (self.simulate)(spec.test, Settings::from_spec(spec))?;
+        let run = (self.simulate)(spec.test, SearchSettings::from_spec(spec))?;
         let record = if spec.test.is_latency() {
             latency()
         } else {
@@ -67,7 +67,7 @@ impl<F: FnMut(Test, Settings) -> Result<FakeRun>> Runner for FakePair<F> {
 }
 
 fn find(
-    simulate: impl FnMut(Test, Settings) -> Result<FakeRun>,
+    simulate: impl FnMut(Test, SearchSettings) -> Result<FakeRun>,
     link: Option<f64>,
 ) -> (Advice, u32) {
     find_within(MAX_MEASUREMENTS, simulate, link)
@@ -75,7 +75,7 @@ fn find(
 
 fn find_within(
     max_measurements: u32,
-    simulate: impl FnMut(Test, Settings) -> Result<FakeRun>,
+    simulate: impl FnMut(Test, SearchSettings) -> Result<FakeRun>,
     link: Option<f64>,
 ) -> (Advice, u32) {
     let spec = Options::try_parse_from(["rperf"])
@@ -178,7 +178,7 @@ fn few_measurements_suffice_for_every_goal() {
 
 /// Simulates a busy local thread, and a bandwidth proportional to the number of queue pairs.
 #[allow(clippy::cast_lossless)]
-fn busy_thread(s: Settings) -> FakeRun {
+fn busy_thread(s: SearchSettings) -> FakeRun {
     FakeRun {
         figure: 1e8 * f64::from(s.qps),
         threads: [0.95, 0.3],
@@ -250,8 +250,8 @@ fn latency_limits_if_deeper_queues_still_help() {
 
 #[test]
 fn refused_settings_are_listed_and_skipped() {
-    let refuse = |_: Test, s: Settings| match s {
-        Settings { qps, .. } if qps > 1 => Err(Error::limit("one queue pair only")),
+    let refuse = |_: Test, s: SearchSettings| match s {
+        SearchSettings { qps, .. } if qps > 1 => Err(Error::limit("one queue pair only")),
         _ => Ok(idle(1e8)),
     };
     let (advice, _) = find(refuse, None);
@@ -362,7 +362,7 @@ impl Runner for LossyPair {
         };
         m.spec = spec.clone();
         m.warnings.push(report::warning::Warning {
-            kind: "packet_loss".to_owned(),
+            kind: report::warning::WarningKind::PacketLoss,
             text: "packets were lost".to_owned(),
         });
         Ok(*m)

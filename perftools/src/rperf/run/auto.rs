@@ -8,12 +8,12 @@ use measure::spec::Spec;
 use measure::spec::test::Test;
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
-use report::json::Document;
+use report::json::JsonContent;
 use report::record::{Measured, Outcome, Record};
 use session::client;
 use session::connect::ServerAddr;
 
-use super::diagnosis::{Report, outcome};
+use super::diagnosis::{RecordDiagnosis, outcome};
 use super::live::LiveOutput;
 use super::print;
 use crate::rperf::args::acts_on;
@@ -26,13 +26,13 @@ const TIME: Duration = Duration::from_millis(300);
 /// Default warm-up before each measurement.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Runs tests against a server and keeps their records.
+/// Runs tests against a server and prints their records as JSON, if the options request it.
 struct ClientRunner<'a> {
     server_addr: &'a ServerAddr,
     live: LiveOutput,
-    records: Vec<Record>,
     host: Option<&'a str>,
     command: &'a str,
+    json: bool,
 }
 
 impl Runner for ClientRunner<'_> {
@@ -46,18 +46,20 @@ impl Runner for ClientRunner<'_> {
             self.server_addr,
             spec,
             &VerbsBackend,
-            &Report,
+            &RecordDiagnosis,
             monitor_options,
         );
         self.live.end()?;
         match outcome(answer?) {
             Outcome::Measured(measured) => {
-                let outcome = Outcome::Measured(measured.clone());
-                let record = Record::new(spec.test, self.host, outcome);
-                self.records.push(Record {
-                    command: Some(self.command.to_owned()),
-                    ..record.started_at(started)
-                });
+                if self.json {
+                    let outcome = Outcome::Measured(measured.clone());
+                    let record = Record {
+                        command: Some(self.command.to_owned()),
+                        ..Record::new(spec.test, self.host, outcome).started_at(started)
+                    };
+                    print(&JsonContent::Test(Box::new(record)).render())?;
+                }
                 Ok(*measured)
             }
             other => Err(Error::protocol(format!(
@@ -82,14 +84,13 @@ pub(super) fn run(
     if spec.tuning.warm_up.is_zero() {
         spec.tuning.warm_up = WARM_UP;
     }
-    let max_measurements = options.tries.unwrap_or(auto::MAX_MEASUREMENTS);
-    let live = LiveOutput::new(options, host, format.style, max_measurements as usize);
+    let live = LiveOutput::new(options, host, format.style, auto::MAX_MEASUREMENTS as usize);
     let mut runner = ClientRunner {
         server_addr,
         live,
-        records: Vec::new(),
         host,
         command: command_line,
+        json: options.json,
     };
     let path_limits = |m: &Measured| PathLimits {
         #[allow(clippy::cast_precision_loss)] // A rate below 2^53.
@@ -100,16 +101,12 @@ pub(super) fn run(
         &mut runner,
         &spec,
         options.time.unwrap_or(TIME),
-        max_measurements,
+        auto::MAX_MEASUREMENTS,
         path_limits,
         |test| command(host, words, test),
     )?;
     if options.json {
-        let document = Document {
-            auto: Some(advice),
-            ..Document::new(runner.records)
-        };
-        return print(&document.render());
+        return print(&JsonContent::Auto(advice).render());
     }
     print(&advice.render(format.style))
 }

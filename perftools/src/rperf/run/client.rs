@@ -13,10 +13,10 @@ use session::client;
 use session::connect::ServerAddr;
 use session::rperf::devices;
 
-use super::diagnosis::{Report, outcome};
+use super::diagnosis::{RecordDiagnosis, outcome};
 use super::failures::Failures;
 use super::output::Output;
-use super::plan::{Run, plan};
+use super::plan::{PlannedRun, plan};
 use super::with_server;
 use crate::rperf::args::TestRun;
 use crate::rperf::args::command_line::Options;
@@ -35,14 +35,14 @@ pub(super) fn run(
     let mut failures = Failures::new(tests.len());
     let runs = plan(host, tests, global, &mut failures)?;
     with_server(host, global, |server_addr| {
-        let output = Output::new(host, global, runs.len())?;
+        let output = Output::new(host, global, runs.len());
         run_tests(server_addr, &runs, output, command_line, failures)
     })
 }
 
 fn run_tests(
     server_addr: &ServerAddr,
-    runs: &[Run],
+    runs: &[PlannedRun],
     mut output: Output<'_>,
     command_line: &str,
     mut failures: Failures,
@@ -72,18 +72,29 @@ fn run_tests(
             }
         }
     }
-    output.finish()?;
     interrupted.map_or_else(|| failures.into_result(), Err)
 }
 
-fn run_test(server_addr: &ServerAddr, run: &Run, output: &Output<'_>) -> Result<Answer> {
+fn run_test(server_addr: &ServerAddr, run: &PlannedRun, output: &Output<'_>) -> Result<Answer> {
     let monitor_options = MonitorOptions {
         interval: output.global.interval,
         observer: output.live.begin(run.test),
     };
     match run.specs.as_slice() {
-        [spec] => client::run(server_addr, spec, &VerbsBackend, &Report, monitor_options),
-        specs => devices::run(server_addr, specs, &VerbsBackend, &Report, monitor_options),
+        [spec] => client::run(
+            server_addr,
+            spec,
+            &VerbsBackend,
+            &RecordDiagnosis,
+            monitor_options,
+        ),
+        specs => devices::run(
+            server_addr,
+            specs,
+            &VerbsBackend,
+            &RecordDiagnosis,
+            monitor_options,
+        ),
     }
 }
 

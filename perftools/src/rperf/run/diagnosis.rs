@@ -13,9 +13,9 @@ use session::diagnosis::Diagnosis;
 
 /// Judges results with the crate `report` and the conditions of this host.
 #[derive(Clone, Copy, Debug)]
-pub struct Report;
+pub struct RecordDiagnosis;
 
-impl Diagnosis for Report {
+impl Diagnosis for RecordDiagnosis {
     fn host_warnings(&self) -> Vec<Warning> {
         warning::host(&Conditions::read(&Root::host()))
     }
@@ -33,7 +33,7 @@ impl Diagnosis for Report {
 pub fn outcome(answer: Answer) -> Outcome {
     match answer {
         Answer::Measured(run) => {
-            let measured = Measured::from_run(*run, &Report.host_warnings());
+            let measured = Measured::from_run(*run, &RecordDiagnosis.host_warnings());
             Outcome::Measured(Box::new(measured))
         }
         Answer::Conf { local, remote } => Outcome::Conf { local, remote },

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use measure::spec::test::Test;
 use measure::stats::interval::{Interval, format_interval};
 use measure::stats::monitor::{Observer, Progress};
-use report::json::IntervalLine;
+use report::json::{JsonContent, TestInterval};
 
 use super::print;
 use crate::rperf::args::command_line::Options;
@@ -56,10 +56,8 @@ impl LiveOutput {
     /// the options request them.
     pub(super) fn new(options: &Options, host: Option<&str>, style: Style, tests: usize) -> Self {
         let intervals = match options.interval {
-            Some(_) if options.json_lines => IntervalFormat::Json,
-            Some(_) if !options.json && !options.csv && !options.tuning.is_sweep() => {
-                IntervalFormat::Text
-            }
+            Some(_) if options.json => IntervalFormat::Json,
+            Some(_) if !options.tuning.is_sweep() => IntervalFormat::Text,
             _ => IntervalFormat::None,
         };
         // A terminal without cursor movement cannot show a bar.
@@ -121,11 +119,11 @@ impl Observer for LiveOutput {
         let Some(test) = current.test else { return };
         let text = match self.intervals {
             IntervalFormat::None => return,
-            IntervalFormat::Json => IntervalLine {
+            IntervalFormat::Json => JsonContent::Interval(TestInterval {
                 test,
                 host: self.host.clone(),
                 interval: *interval,
-            }
+            })
             .render(),
             IntervalFormat::Text if current.name_printed => format_interval(interval, self.style),
             IntervalFormat::Text => format!(

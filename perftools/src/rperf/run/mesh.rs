@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
 use base::log;
-use fleet::mesh::coordinator::{self, Progress, has_failed};
+use fleet::mesh::coordinator::{self, MeshProgress, has_failed};
 use fleet::mesh::devices::{self, Devices};
 use fleet::mesh::endpoint::Endpoint;
 use fleet::mesh::hosts::{self, Host};
 use fleet::mesh::launch::{Launch, StartMethod, pods};
 use fleet::mesh::matrix::Matrix;
-use fleet::mesh::outlier::{Location, SlowLimits, State};
+use fleet::mesh::outlier::{CellState, Location, SlowLimits};
 use fleet::mesh::record::{MeshRecord, MeshTest, RecordFile};
 use fleet::mesh::servers::Servers;
-use fleet::mesh::{csv, html, text};
+use fleet::mesh::{html, text};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use session::protocol::token::Token;
 
 use super::print;
 use crate::rperf::args::TestRun;
-use crate::rperf::args::mesh::{MeshInvocation, MeshOptions};
+use crate::rperf::args::mesh::{MeshArgs, MeshInvocation};
 
 /// Number of endpoints up to which the matrix is shown while it grows.
 const MAX_LIVE: usize = 24;
@@ -34,7 +34,7 @@ const MAX_LIVE: usize = 24;
 pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
     let MeshInvocation { global, mesh, .. } = invocation;
     let hosts = find_hosts(invocation)?;
-    let endpoints = devices::hosts(&hosts, global.listen_port)?;
+    let endpoints = devices::hosts(&hosts, global.port)?;
     let mut record = new_record(invocation, endpoints)?;
     let old = earlier_record(mesh)?;
     log::start_writer("rperf")?;
@@ -49,7 +49,7 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
                 method,
                 launcher: mesh.launcher.as_deref(),
                 rperf: &mesh.remote_rperf,
-                port: global.listen_port,
+                port: global.port,
                 timeout: mesh.start_timeout,
             };
             let started = launch.start(&hosts, &token)?;
@@ -90,8 +90,6 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
             .write(&mut out)
             .and_then(|()| out.flush())
             .map_err(|e| Error::system("cannot write to standard output", &e))?;
-    } else if global.csv {
-        print(&csv::render(&record))?;
     } else {
         print(&text::render(&record))?;
     }
@@ -113,7 +111,10 @@ fn conclude(record: &MeshRecord) -> Result<()> {
     if failed > 0 {
         return Err(Error::test(format!("{failed} of {tests} tests failed")));
     }
-    let slow = record.outliers.iter().filter(|o| o.state == State::Slow);
+    let slow = record
+        .outliers
+        .iter()
+        .filter(|o| o.state == CellState::Slow);
     let slow = number_of_slow(slow.map(|outlier| &outlier.location));
     let worst = worst.map(|cell| {
         let text = text::exceeded(record, cell);
@@ -132,9 +133,11 @@ fn conclude(record: &MeshRecord) -> Result<()> {
 /// Describes the number of slow hosts, ports and links; `None` if there are none.
 fn number_of_slow<'a>(slow: impl Iterator<Item = &'a Location>) -> Option<String> {
     let mut counts = [("host", 0), ("port", 0), ("link", 0)];
+    // All hosts are suspects only if each test failed.
+    let slow = slow.filter(|location| !matches!(location, Location::All));
     for location in slow {
         counts[match location {
-            Location::Host { .. } => 0,
+            Location::All | Location::Host { .. } => 0,
             Location::Port { .. } => 1,
             Location::Link { .. } => 2,
         }]
@@ -156,14 +159,8 @@ fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
     if let Some(path) = &mesh.hosts_file {
         return hosts::read_file(path);
     }
-    if let Some(path) = &mesh.inventory {
-        return hosts::read_inventory(path, mesh.group.as_deref().unwrap_or("all"));
-    }
     if let Some(selector) = &mesh.selector {
         return pods(mesh_launcher(mesh), selector);
-    }
-    if let Some(list) = &mesh.nodelist {
-        return hosts::expand_nodelist(list);
     }
     if !invocation.hosts.is_empty() {
         return invocation
@@ -172,15 +169,11 @@ fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
             .map(|h| hosts::parse_host(h))
             .collect();
     }
-    let list = std::env::var("SLURM_JOB_NODELIST").map_err(|_| {
-        Error::usage("rperf mesh --start slurm: SLURM_JOB_NODELIST is not set")
-            .with_help("run it in a Slurm job, as in `salloc --nodes=4 rperf mesh --start slurm rc_bw`, or name the hosts")
-    })?;
-    hosts::expand_nodelist(&list)
+    hosts::slurm_job().map_err(|e| e.context("--start slurm"))
 }
 
 /// Returns the command of kubectl.
-fn mesh_launcher(mesh: &MeshOptions) -> &str {
+fn mesh_launcher(mesh: &MeshArgs) -> &str {
     match (mesh.start, &mesh.launcher) {
         (Some(StartMethod::Kubectl), Some(launcher)) => launcher,
         _ => "kubectl",
@@ -210,7 +203,7 @@ fn new_record(invocation: &MeshInvocation, endpoints: Vec<Endpoint>) -> Result<M
 }
 
 /// Reads the record of the earlier part of a run that is resumed.
-fn earlier_record(mesh: &MeshOptions) -> Result<Option<(MeshRecord, &Path)>> {
+fn earlier_record(mesh: &MeshArgs) -> Result<Option<(MeshRecord, &Path)>> {
     let Some(path) = mesh.record.as_deref().filter(|path| path.exists()) else {
         return Ok(None);
     };
@@ -273,7 +266,7 @@ impl Live {
     }
 }
 
-impl Progress for Live {
+impl MeshProgress for Live {
     fn round(&mut self, number: u32, total: u32, record: &MeshRecord) {
         self.bar
             .set_prefix(format!("round {} of {total}", number + 1));

@@ -35,7 +35,7 @@ use session::rperf::server::Server;
 use session::server::Ended;
 use session::server::listener::Listener;
 
-use diagnosis::Report;
+use diagnosis::RecordDiagnosis;
 
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
@@ -108,7 +108,7 @@ fn serve(options: &Options) -> Result<()> {
         Listener::from_stdin().map_err(|e| Error::system("cannot use standard input", &e))?;
     let mut server = match inherited {
         Some(listener) => Server::new(listener, rules),
-        None => Server::bind(options.bind, options.listen_port, rules)?,
+        None => Server::bind(options.bind, options.port, rules)?,
     };
     // The token of a supervised server cannot be read again.
     server = server.yield_devices(!options.server.supervised);
@@ -129,7 +129,7 @@ fn serve(options: &Options) -> Result<()> {
     raise_open_files_limit();
     log::start_writer("rperf")?;
     log::log(format_args!("rperf: serving on {}", server.local_addr()?));
-    match server.run(&VerbsBackend, &Report)? {
+    match server.run(&VerbsBackend, &RecordDiagnosis)? {
         Ended::Stopped => Ok(()),
         Ended::DeviceRemoved => {
             log::log(format_args!("rperf: restarting to close a removed device"));
@@ -185,7 +185,7 @@ fn with_server(
         }
         let server_addr = ServerAddr {
             host: host.to_owned(),
-            port: global.listen_port,
+            port: global.port,
             wait,
             bind: global.bind,
             token,
@@ -200,7 +200,9 @@ fn with_server(
     let address = server.local_addr()?;
     let stopper = server.stopper();
     std::thread::scope(|scope| {
-        spawn_scoped(scope, "server", move || server.run(&VerbsBackend, &Report))?;
+        spawn_scoped(scope, "server", move || {
+            server.run(&VerbsBackend, &RecordDiagnosis)
+        })?;
         let (host, port) = (address.ip().to_string(), address.port());
         let server_addr = ServerAddr {
             host,

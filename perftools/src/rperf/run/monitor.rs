@@ -16,12 +16,14 @@ use base::threads::{spawn_scoped, spawn_scoped_with_stack};
 use fleet::exposition;
 use fleet::http::MetricsServer;
 use fleet::mesh::hosts;
-use fleet::monitor::lines::{self, Content, Line};
+use fleet::monitor::lines::{self, MonitorContent, MonitorLine};
 use fleet::monitor::metrics::MonitorMetrics;
-use fleet::monitor::prober::{self, ProbeTransport, SetTarget, Source};
+use fleet::monitor::prober::{self, AssignReflector, LocalPort, ProbeTransport};
 use fleet::monitor::qp_transport::QpTransport;
-use fleet::monitor::registration::{Hosts, SourceHandle, SourceKind, Target, is_suspect};
-use fleet::monitor::tracker::{Change, Settings, State};
+use fleet::monitor::registration::{
+    Hosts, LocalPortHandle, LocalPortKind, MonitoredHost, is_suspect,
+};
+use fleet::monitor::tracker::{MonitorSettings, PathChange, PathState};
 use fleet::monitor::udp_transport::UdpTransport;
 use measure::spec::test::Test;
 use measure::transport::LinkType;
@@ -29,7 +31,7 @@ use measure::transport::device::{self, OpenedDevice};
 use session::probe::reflector::{HOST, preferred_ip};
 use session::protocol::token::Token;
 
-use crate::rperf::args::monitor::MonitorOptions;
+use crate::rperf::args::monitor::MonitorArgs;
 
 /// Number of threads that request reflectors.
 const WORKERS: usize = 16;
@@ -41,17 +43,17 @@ const MIN_LATE_LIMIT: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A device of this host with its transport.
-struct Prober {
-    handle: SourceHandle,
+struct RunningProber {
+    handle: LocalPortHandle,
     transport: Box<dyn ProbeTransport + Send>,
-    targets: Receiver<SetTarget>,
+    targets: Receiver<AssignReflector>,
 }
 
 /// Probes all paths until a signal arrives or the time is over.
 ///
 /// # Errors
 /// Returns an error if a device cannot be used, or if a path is lost when the time is over.
-pub(super) fn run(options: &MonitorOptions) -> Result<()> {
+pub(super) fn run(options: &MonitorArgs) -> Result<()> {
     let interrupt = Interrupt::on_signals()?;
     let token = options.token_file.as_deref().map(Token::read).transpose()?;
     let hosts = Arc::new(Hosts::new(
@@ -74,33 +76,33 @@ pub(super) fn run(options: &MonitorOptions) -> Result<()> {
         .map(|p| p.handle.source.name.as_str())
         .collect();
     log(format_args!("rperf: monitoring from {}", names.join(", ")));
-    let sources: Arc<Vec<Arc<Source>>> = Arc::new(
+    let sources: Arc<Vec<Arc<LocalPort>>> = Arc::new(
         probers
             .iter()
             .map(|prober| Arc::clone(&prober.handle.source))
             .collect(),
     );
-    let monitor = Monitor {
+    let monitor = MonitorRun {
         hosts,
         sources,
-        output: Output {
-            json: options.json_lines,
+        output: MonitorOutput {
+            json: options.json,
             failed: AtomicBool::new(false),
             error: Mutex::new(None),
         },
         interrupt,
         deadline: options.time.map(|time| Instant::now() + time),
-        report_interval: options.json_lines.then_some(options.report_interval),
+        report_interval: options.json.then_some(options.report_interval),
     };
     monitor.run(probers, server.as_ref())?;
     conclude(&monitor)
 }
 
 /// A running monitor.
-struct Monitor {
+struct MonitorRun {
     hosts: Arc<Hosts>,
-    sources: Arc<Vec<Arc<Source>>>,
-    output: Output,
+    sources: Arc<Vec<Arc<LocalPort>>>,
+    output: MonitorOutput,
     interrupt: Interrupt,
     /// End of the run.
     deadline: Option<Instant>,
@@ -108,7 +110,7 @@ struct Monitor {
     report_interval: Option<Duration>,
 }
 
-impl Monitor {
+impl MonitorRun {
     /// Returns `true` if the time of the run is over.
     fn is_over(&self) -> bool {
         self.deadline.is_some_and(|at| Instant::now() >= at)
@@ -119,7 +121,7 @@ impl Monitor {
     }
 
     /// Runs all threads until the monitor is stopped.
-    fn run(&self, probers: Vec<Prober>, server: Option<&MetricsServer>) -> Result<()> {
+    fn run(&self, probers: Vec<RunningProber>, server: Option<&MetricsServer>) -> Result<()> {
         let (mut handles, mut running) = (Vec::new(), Vec::new());
         for prober in probers {
             let source = Arc::clone(&prober.handle.source);
@@ -166,11 +168,11 @@ impl Monitor {
     /// Probes the paths of a device.
     fn probe(
         &self,
-        source: &Source,
+        source: &LocalPort,
         transport: &mut dyn ProbeTransport,
-        targets: &Receiver<SetTarget>,
+        targets: &Receiver<AssignReflector>,
     ) {
-        let on_change = |source: &Source, change: &Change, labels: &[u32]| {
+        let on_change = |source: &LocalPort, change: &PathChange, labels: &[u32]| {
             self.output.change(source, *change, labels);
             if is_suspect(change.to) {
                 self.hosts
@@ -199,8 +201,8 @@ impl Monitor {
 
 /// Prints the results. Returns an error if a path is not up, or a host has none, when the time is
 /// over.
-fn conclude(monitor: &Monitor) -> Result<()> {
-    let Monitor {
+fn conclude(monitor: &MonitorRun) -> Result<()> {
+    let MonitorRun {
         output, sources, ..
     } = monitor;
     if output.json {
@@ -219,7 +221,7 @@ fn conclude(monitor: &Monitor) -> Result<()> {
     for source in sources.iter() {
         let paths = source.state().tracker.paths().to_vec();
         for (number, path) in (0..).zip(paths).filter(|(_, path)| path.is_enabled()) {
-            bad += usize::from(path.state != State::Up);
+            bad += usize::from(path.state != PathState::Up);
             found.insert(lines::path_id(source, number).target);
         }
     }
@@ -232,7 +234,7 @@ fn conclude(monitor: &Monitor) -> Result<()> {
     }
 }
 
-fn targets(options: &MonitorOptions) -> Result<Vec<Target>> {
+fn targets(options: &MonitorArgs) -> Result<Vec<MonitoredHost>> {
     let hosts = match &options.hosts_file {
         Some(path) => hosts::read_file(path)?,
         None => options
@@ -250,29 +252,27 @@ fn targets(options: &MonitorOptions) -> Result<Vec<Target>> {
         };
         if Test::is_name(&name) {
             return Err(Error::usage(format!(
-                "rperf monitor runs no tests, but the command line names {name}"
+                "a monitor runs no tests, but the command line names {name}"
             ))
             .with_help(format!("run `rperf HOST {name}`")));
         }
         if !seen.insert(name.clone()) {
-            return Err(Error::usage(format!(
-                "rperf monitor: {name} is named twice"
-            )));
+            return Err(Error::usage(format!("{name} is named twice")));
         }
-        targets.push(Target {
+        targets.push(MonitoredHost {
             name: name.into(),
             host: host.name,
             port: host.port.unwrap_or(options.port),
         });
     }
     if targets.is_empty() {
-        return Err(Error::usage("rperf monitor: the list of hosts is empty")
+        return Err(Error::usage("the list of hosts is empty")
             .with_help("name at least one host, as in `rperf monitor node1`"));
     }
     Ok(targets)
 }
 
-fn open_probers(options: &MonitorOptions) -> Result<Vec<Prober>> {
+fn open_probers(options: &MonitorArgs) -> Result<Vec<RunningProber>> {
     let ports = device::open_active_ports();
     let is_wanted = |port: &OpenedDevice| {
         options.devices.is_empty()
@@ -289,12 +289,12 @@ fn open_probers(options: &MonitorOptions) -> Result<Vec<Prober>> {
         );
         if !available.iter().any(|port| port.starts_with(&name)) {
             return Err(Error::usage(format!(
-                "rperf monitor: no active port of {id}; available: {}",
+                "no active port of {id}; available: {}",
                 available.join(", ")
             )));
         }
     }
-    let settings = Settings {
+    let settings = MonitorSettings {
         interval: options.interval,
         timeout: options.timeout,
         late_limit: (options.timeout * 4).max(MIN_LATE_LIMIT),
@@ -314,9 +314,9 @@ fn open_probers(options: &MonitorOptions) -> Result<Vec<Prober>> {
             }
             continue;
         }
-        let kind = SourceKind::QueuePair(port.link);
+        let kind = LocalPortKind::QueuePair(port.link);
         let transport = QpTransport::new(port, settings.flows)?;
-        let source = Source::new(name, transport.has_device_clock(), settings);
+        let source = LocalPort::new(name, transport.has_device_clock(), settings);
         probers.push(prober(source, kind, Box::new(transport)));
     }
     if probers.is_empty() {
@@ -325,16 +325,24 @@ fn open_probers(options: &MonitorOptions) -> Result<Vec<Prober>> {
     Ok(probers)
 }
 
-fn udp_prober(name: String, ip: Option<IpAddr>, settings: Settings) -> Result<Prober> {
+fn udp_prober(
+    name: String,
+    ip: Option<IpAddr>,
+    settings: MonitorSettings,
+) -> Result<RunningProber> {
     let transport = UdpTransport::new(ip, settings.flows)?;
-    let source = Source::new(name, true, settings);
-    Ok(prober(source, SourceKind::Udp, Box::new(transport)))
+    let source = LocalPort::new(name, true, settings);
+    Ok(prober(source, LocalPortKind::Udp, Box::new(transport)))
 }
 
-fn prober(source: Source, kind: SourceKind, transport: Box<dyn ProbeTransport + Send>) -> Prober {
+fn prober(
+    source: LocalPort,
+    kind: LocalPortKind,
+    transport: Box<dyn ProbeTransport + Send>,
+) -> RunningProber {
     let (sender, targets) = channel();
-    Prober {
-        handle: SourceHandle {
+    RunningProber {
+        handle: LocalPortHandle {
             source: Arc::new(source),
             kind,
             targets: Mutex::new(sender),
@@ -345,7 +353,7 @@ fn prober(source: Source, kind: SourceKind, transport: Box<dyn ProbeTransport + 
 }
 
 /// The output: the log, and JSON lines on standard output.
-struct Output {
+struct MonitorOutput {
     json: bool,
     /// The monitor ends, because standard output or a thread failed.
     failed: AtomicBool,
@@ -353,8 +361,8 @@ struct Output {
     error: Mutex<Option<Error>>,
 }
 
-impl Output {
-    fn line(&self, line: &Line) {
+impl MonitorOutput {
+    fn line(&self, line: &MonitorLine) {
         if !self.json {
             return;
         }
@@ -375,8 +383,8 @@ impl Output {
         error.take()
     }
 
-    fn change(&self, source: &Source, change: Change, labels: &[u32]) {
-        if (change.from, change.to) != (State::Unknown, State::Up) {
+    fn change(&self, source: &LocalPort, change: PathChange, labels: &[u32]) {
+        if (change.from, change.to) != (PathState::Unknown, PathState::Up) {
             let text = lines::change_text(source, &change, labels);
             log(format_args!("rperf: {}", printable(&text)));
         }
@@ -391,14 +399,14 @@ impl Output {
             )),
             None => log(format_args!("rperf: {name}: the server answers")),
         }
-        self.line(&Line::new(Content::Target {
+        self.line(&MonitorLine::new(MonitorContent::Target {
             target: name.to_owned(),
             reachable: error.is_none(),
             error: error.map(|error| printable(&error.to_string())),
         }));
     }
 
-    fn paths(&self, sources: &[Arc<Source>]) {
+    fn paths(&self, sources: &[Arc<LocalPort>]) {
         for source in sources {
             for line in lines::paths(source) {
                 self.line(&line);

@@ -1,8 +1,7 @@
 //! The records of a run in one of the formats.
 
 use base::error::Result;
-use report::csv;
-use report::json::{self, Document};
+use report::json::JsonContent;
 use report::record::Record;
 use report::table::Table;
 use report::text::Format;
@@ -18,35 +17,24 @@ pub(super) struct Output<'a> {
     format: Format,
     pub(super) live: LiveOutput,
     table: Option<Table>,
-    records: Vec<Record>,
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(host: Option<&'a str>, global: &'a Options, tests: usize) -> Result<Self> {
+    pub(super) fn new(host: Option<&'a str>, global: &'a Options, tests: usize) -> Self {
         let format = global.text_format();
-        if global.csv {
-            print(&csv::header())?;
-        }
-        Ok(Self {
+        Self {
             host,
             global,
             format,
             live: LiveOutput::new(global, host, format.style, tests),
             table: global.tuning.is_sweep().then(|| Table::new(format)),
-            records: Vec::new(),
-        })
+        }
     }
 
-    /// Prints a record, or keeps it for the document of `--json`.
+    /// Prints a record.
     pub(super) fn write(&mut self, record: Record) -> Result<()> {
-        let global = self.global;
-        let text = if global.json {
-            self.records.push(record);
-            return Ok(());
-        } else if global.json_lines {
-            json::record_line(&record)
-        } else if global.csv {
-            csv::render(&record)
+        let text = if self.global.json {
+            JsonContent::Test(Box::new(record)).render()
         } else if let Some(table) = &mut self.table {
             table.render(&record)
         } else if self.live.is_name_printed() {
@@ -55,13 +43,5 @@ impl<'a> Output<'a> {
             self.format.render(&record)
         };
         print(&text)
-    }
-
-    /// Prints the document of `--json`.
-    pub(super) fn finish(self) -> Result<()> {
-        if self.global.json {
-            return print(&Document::new(self.records).render());
-        }
-        Ok(())
     }
 }

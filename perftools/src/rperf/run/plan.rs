@@ -10,7 +10,7 @@ use crate::rperf::args::TestRun;
 use crate::rperf::args::command_line::Options;
 
 /// A test to run.
-pub(super) struct Run {
+pub(super) struct PlannedRun {
     pub(super) test: Test,
     /// One specification, or one for each of several devices.
     pub(super) specs: Vec<Spec>,
@@ -25,7 +25,7 @@ pub(super) fn plan(
     tests: Vec<TestRun>,
     global: &Options,
     failures: &mut Failures,
-) -> Result<Vec<Run>> {
+) -> Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
     for run in tests {
         match run.options.to_specs(run.test).map_err(Error::into_usage) {
@@ -33,7 +33,7 @@ pub(super) fn plan(
                 for spec in &mut specs {
                     share_device(host, spec);
                 }
-                runs.push(Run {
+                runs.push(PlannedRun {
                     test: run.test,
                     specs,
                     parameters: run.parameters,

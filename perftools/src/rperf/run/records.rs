@@ -8,8 +8,8 @@ use base::error::{Error, Result};
 use fleet::mesh;
 use fleet::mesh::record::{MeshRecord, read_text};
 use report::compare;
-use report::html::{self, Run};
-use report::json::Document;
+use report::html::{self, NamedRun};
+use report::json::Records;
 
 use super::print;
 
@@ -18,8 +18,8 @@ fn read(path: &str) -> Result<String> {
     read_text(Path::new(path), file)
 }
 
-fn read_document(path: &str) -> Result<Document> {
-    Document::parse(&read(path)?).map_err(|e| e.context(path))
+fn read_records(path: &str) -> Result<Records> {
+    Records::parse(&read(path)?).map_err(|e| e.context(path))
 }
 
 /// Returns the record of a mesh; `None` if the file has records of other tests.
@@ -60,7 +60,7 @@ pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
     if let (Some(old), Some(new)) = (read_mesh(old)?, read_mesh(new)?) {
         return compare_meshes(&old, &new, threshold);
     }
-    let comparison = compare::compare(&read_document(old)?, &read_document(new)?, threshold);
+    let comparison = compare::compare(&read_records(old)?, &read_records(new)?, threshold);
     print(&compare::render(&comparison))?;
     let rows = &comparison.rows;
     if rows.is_empty() {
@@ -70,7 +70,7 @@ pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
     }
     match rows
         .iter()
-        .filter(|row| row.verdict == compare::Verdict::Worse)
+        .filter(|row| row.verdict == compare::ChangeVerdict::Worse)
         .count()
     {
         0 => Ok(()),
@@ -93,10 +93,10 @@ pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -
             return write_page(&mesh::html::page(&record), output);
         }
     }
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<NamedRun> = Vec::new();
     for (name, path) in files {
-        let document = read_document(path)?;
-        if document.tests.is_empty() {
+        let records = read_records(path)?;
+        if records.tests.is_empty() {
             return Err(Error::usage(format!(
                 "cannot report {path}: it has no tests"
             )));
@@ -112,7 +112,7 @@ pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -
         } else {
             name
         };
-        runs.push(Run { name, document });
+        runs.push(NamedRun { name, records });
     }
     write_page(&html::page(&runs), output)
 }

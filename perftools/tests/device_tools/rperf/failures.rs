@@ -9,7 +9,7 @@ use serde_json::Value;
 use test_support::process::{self, wait_until};
 
 use super::{KernelParameter, assert_verified, connect_options};
-use crate::common::{Server, connects_directly, devices, fails, json, run, spawn};
+use crate::common::{Server, connects_directly, devices, fails, json, records, run, spawn};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -200,8 +200,7 @@ fn measure_with_stopped_server(device: &str, seconds: u32) -> Value {
         server.signal(signal);
     }
     let output = client.wait();
-    let document: Value = serde_json::from_str(&output.stdout).expect("a document");
-    document["tests"][0]["outcome"]["measured"].clone()
+    records(&output.stdout)[0]["outcome"]["measured"].clone()
 }
 
 #[test]
@@ -232,13 +231,11 @@ fn stall_is_reported_without_an_option() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn infiniband_only_options_are_rejected_in_one_line() {
     for device in devices() {
-        for (option, expected) in [("-sr 10", "static rate"), ("-sp 1", "path bits")] {
-            let text = fails(&format!("-i {device} {option} -n 1 rc_bw"), 1);
-            assert!(
-                text.contains(expected) && text.contains(&device) && text.lines().count() == 1,
-                "{text}"
-            );
-        }
+        let text = fails(&format!("-i {device} -sr 10 -n 1 rc_bw"), 1);
+        assert!(
+            text.contains("static rate") && text.contains(&device) && text.lines().count() == 1,
+            "{text}"
+        );
         let text = fails(&format!("-i {device} --pkey-index 7777 -n 1 rc_bw"), 1);
         let expected = if connects_directly(&device) {
             "help: set --pkey-index below"
@@ -351,7 +348,7 @@ fn limit_of_open_files_of_the_server_reaches_the_client() {
     for device in devices() {
         let port = process::free_tcp_port();
         let mut server = Command::new("sh");
-        let script = "ulimit -n 64; exec $0 --listen-port $1";
+        let script = "ulimit -n 64; exec $0 --port $1";
         server.args(["-c", script, env!("CARGO_BIN_EXE_rperf"), &port.to_string()]);
         let _server = process::Process::spawn(&mut server).wait_for_tcp_listener(port);
         let line =

@@ -127,7 +127,7 @@ fn threads_srq_and_flip_deliver_the_same_bytes() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn options_of_perftest_do_not_change_the_data() {
     for device in devices() {
-        let all = "--relaxed-ordering off --extra-memory 4M --cq-vector 0";
+        let all = "--relaxed-ordering off --cq-vector 0";
         let roce = [
             "--flow-label 74565 --qp-timeout 12 --retry-count 3",
             "-cm1 --traffic-class 96 --qp-timeout 12 --retry-count 3",

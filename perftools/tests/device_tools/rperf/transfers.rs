@@ -6,7 +6,7 @@ use serde_json::Value;
 use test_support::lab::{ip_addresses, netdev};
 
 use super::{assert_verified, connect_options, sum_of_both_ends};
-use crate::common::{Server, connects_directly, devices, fails, json, run};
+use crate::common::{Server, connects_directly, devices, fails, json, records, run};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -370,11 +370,12 @@ fn intervals_add_up_to_the_totals() {
 fn auto_reports_the_limits_as_text_and_json() {
     let names = devices();
     let server = Server::start();
-    let line = |device: &str| format!("--auto --tries 5 -t 250ms {} -i {device}", server.target());
+    let line = |device: &str| format!("--auto -t 50ms {} -i {device}", server.target());
     for device in &names {
         let output = run(&format!("{} --json", line(device)));
-        let document: Value = serde_json::from_str(&output.stdout).expect("a document");
-        let auto = &document["auto"];
+        let last = output.stdout.lines().last().expect("a line");
+        let auto: Value = serde_json::from_str(last).expect("JSON");
+        assert_eq!(auto["type"], "auto");
         assert!(
             auto["path"]
                 .as_str()
@@ -382,10 +383,10 @@ fn auto_reports_the_limits_as_text_and_json() {
             "{auto:#}"
         );
         let measurements = auto["measurements"].as_u64().expect("a number");
-        assert!((3..=5).contains(&measurements), "{auto:#}");
+        assert!((3..=60).contains(&measurements), "{auto:#}");
         assert_eq!(
-            document["tests"].as_array().map(Vec::len),
-            usize::try_from(measurements).ok(),
+            records(&output.stdout).len() as u64,
+            measurements,
             "{auto:#}"
         );
         let findings = auto["findings"].as_array().expect("findings");

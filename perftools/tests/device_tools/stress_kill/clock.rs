@@ -93,7 +93,7 @@ fn jumps_of_the_clock_change_no_result() {
     );
     for device in devices() {
         let line = format!(
-            "monitor --json-lines --interval 50ms --timeout 5s --devices {device} {right} localhost:{}",
+            "monitor --json --interval 50ms --timeout 5s --devices {device} {right} localhost:{}",
             server.port
         );
         let monitor = Process::spawn(rperf().args(line.split_whitespace()));

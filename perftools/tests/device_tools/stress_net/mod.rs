@@ -16,7 +16,7 @@ use measure::spec::test::Test;
 use serde_json::Value;
 use test_support::process::{self, Process};
 
-use crate::common::{Server, connects_directly, devices, rperf};
+use crate::common::{Server, connects_directly, devices, records, rperf};
 
 /// A network: the arguments of netem, and whether every reliable test must succeed on it.
 struct Network {
@@ -117,9 +117,7 @@ fn run_tests(
         matches!(output.code(), Some(0 | 1)) && !output.stderr.contains("panicked"),
         "{line}: {output}"
     );
-    let document: Value = serde_json::from_str(&output.stdout)
-        .unwrap_or_else(|error| panic!("{line}: {error}: {output}"));
-    document["tests"].as_array().expect("tests").clone()
+    records(&output.stdout)
 }
 
 /// Runs all tests of a device over a network and returns the totals. Adds what is wrong to

@@ -199,7 +199,7 @@ fn check_of_a_capture_equals_check_of_the_tree() {
             &["stat"],
             &["gids"],
             &["links"],
-            &["devinfo"],
+            &["devices", "-v"],
             &["counters", "--all"],
         ] {
             assert_eq!(

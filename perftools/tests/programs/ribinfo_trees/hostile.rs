@@ -18,7 +18,7 @@ const COMMANDS: &[&[&str]] = &[
     &["check"],
     &["check", "--fix-script"],
     &["check", "--status"],
-    &["devinfo", "-v"],
+    &["devices", "-v"],
     &["stat"],
     &["devices"],
     &["links"],

@@ -21,9 +21,9 @@ pub(super) trait Delivery {
     /// a sender has no credit and the latest poll returned nothing.
     fn assumes_lost(&mut self, is_blocked: bool) -> bool;
 
-    /// Returns the number up to which the next credit acknowledges messages: credit was `returned`
-    /// up to one number, and messages have `reached` another that is at least `batch` higher.
-    fn next_credit(&self, returned: u64, reached: u64, batch: u64) -> u64;
+    /// Returns the number up to which the next credit acknowledges messages. Credit was `returned`
+    /// up to one number, and the number of the next expected message is at least `batch` higher.
+    fn next_credit(&self, returned: u64, next_expected: u64, batch: u64) -> u64;
 
     /// Returns the time of the latest arrival if no more messages will arrive from a peer that has
     /// finished.
@@ -99,8 +99,8 @@ impl Delivery for Lossy {
 
     /// Acknowledges everything up to the latest arrival: credits carry numbers, and each replaces
     /// those that were lost.
-    fn next_credit(&self, _: u64, reached: u64, _: u64) -> u64 {
-        reached
+    fn next_credit(&self, _: u64, next_expected: u64, _: u64) -> u64 {
+        next_expected
     }
 
     fn quiet_since(&self) -> Option<Instant> {

@@ -46,7 +46,7 @@ pub struct Flow {
 
 /// A phase of the loop; see the module documentation.
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum TransferPhase {
     /// Data moves, but the clock has not started.
     WarmUp,
     /// The clock runs, and what completes or arrives is counted.
@@ -80,7 +80,7 @@ pub(crate) fn run<W: DataPath, P: Peer>(
 
 /// The result of one poll.
 #[derive(Clone, Copy, Debug)]
-struct Progress {
+struct TransferProgress {
     /// Nothing completed.
     is_idle: bool,
     /// More data messages are sent.
@@ -94,7 +94,7 @@ struct Bandwidth<'a, D> {
     flow: Flow,
     shape: &'a Shape,
     delivery: D,
-    phase: Phase,
+    phase: TransferPhase,
     /// End of the test. An interruption turns a number of messages into a time.
     limit: Limit,
     /// End of a test by time, once the warm-up is over.
@@ -127,9 +127,9 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             shape,
             delivery,
             phase: if warm_up.is_on() {
-                Phase::WarmUp
+                TransferPhase::WarmUp
             } else {
-                Phase::Measure
+                TransferPhase::Measure
             },
             limit: shape.limit,
             deadline: deadline(shape, start).filter(|_| !warm_up.is_on()),
@@ -213,13 +213,13 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     fn is_counting(&self) -> bool {
         matches!(
             self.phase,
-            Phase::WarmUp | Phase::Measure | Phase::LastCompletion
+            TransferPhase::WarmUp | TransferPhase::Measure | TransferPhase::LastCompletion
         )
     }
 
     /// Returns `true` until the time is over.
     fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::WarmUp | Phase::Measure)
+        matches!(self.phase, TransferPhase::WarmUp | TransferPhase::Measure)
     }
 
     /// Ends the time of the test now.
@@ -238,7 +238,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             return 0;
         }
         let saturated = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        let sent = self.counts.sent - self.counts.sent_early;
+        let sent = self.counts.sent - self.counts.sent_out_of_order;
         let done = if self.shape.credited {
             self.acked.min(sent)
         } else {
@@ -290,9 +290,13 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     }
 
     /// Takes account of a poll that returned `completions`, and returns credit to the peer.
-    fn take<W: DataPath>(&mut self, completions: u32, data_path: &mut W) -> Result<Progress> {
+    fn take<W: DataPath>(
+        &mut self,
+        completions: u32,
+        data_path: &mut W,
+    ) -> Result<TransferProgress> {
         let before = std::mem::replace(&mut self.counts, *data_path.counts());
-        let progress = Progress {
+        let progress = TransferProgress {
             is_idle: completions == 0,
             has_sent: self.counts.sent > before.sent,
             has_received: self.counts.arrived.msgs > before.arrived.msgs,
@@ -321,10 +325,10 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     fn return_credit<W: DataPath>(&mut self, data_path: &mut W) -> Result<()> {
         let batch = u64::from(self.shape.batch);
-        while self.shape.credited && self.counts.reached - self.returned >= batch {
+        while self.shape.credited && self.counts.next_expected - self.returned >= batch {
             let next = self
                 .delivery
-                .next_credit(self.returned, self.counts.reached, batch);
+                .next_credit(self.returned, self.counts.next_expected, batch);
             if !data_path.send_credit(next)? {
                 break;
             }
@@ -336,28 +340,28 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     /// Moves from phase to phase up to the time when the clock stops.
     fn advance<W: DataPath, P: Peer>(
         &mut self,
-        progress: Progress,
+        progress: TransferProgress,
         data_path: &mut W,
         peer: &P,
     ) -> Result<()> {
         match self.phase {
-            Phase::WarmUp => {
+            TransferPhase::WarmUp => {
                 let DataPathCounts { sent, arrived, .. } = self.counts;
                 if self.warm_up.ends(Instant::now, sent, arrived) {
-                    self.phase = Phase::Measure;
+                    self.phase = TransferPhase::Measure;
                     self.deadline = deadline(self.shape, Instant::now());
                 }
                 return Ok(());
             }
-            Phase::Measure => match self.deadline {
+            TransferPhase::Measure => match self.deadline {
                 Some(deadline) if Instant::now() >= deadline => {
-                    self.phase = Phase::LastCompletion;
+                    self.phase = TransferPhase::LastCompletion;
                 }
                 None if self.has_moved_all() => return self.stop_clock(data_path),
                 _ => return Ok(()),
             },
-            Phase::LastCompletion => {}
-            Phase::Drain(_) | Phase::AwaitPeer(_) => return Ok(()),
+            TransferPhase::LastCompletion => {}
+            TransferPhase::Drain(_) | TransferPhase::AwaitPeer(_) => return Ok(()),
         }
         if self.is_exact(progress, peer) {
             self.stop_clock(data_path)?;
@@ -377,7 +381,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     /// Returns `true` if the number of messages that have moved up to now is known. Between two
     /// completions it is not: several messages of a list with one completion, or most of a large
     /// message, may have moved and would not be counted.
-    fn is_exact<P: Peer>(&self, progress: Progress, peer: &P) -> bool {
+    fn is_exact<P: Peer>(&self, progress: TransferProgress, peer: &P) -> bool {
         if !D::EVERYTHING_ARRIVES || self.shape.gap().is_some() {
             return true;
         }
@@ -390,7 +394,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     /// Stops the clock with what was counted up to now.
     fn stop_clock<W: DataPath>(&mut self, data_path: &mut W) -> Result<()> {
-        self.phase = Phase::Drain(self.result(None));
+        self.phase = TransferPhase::Drain(self.result(None));
         if self.is_one_sided() && self.counts.sent < self.posted {
             // The latest messages did not ask for a completion, and no message of the peer shows
             // that they are done. One more message on each queue pair does.
@@ -412,11 +416,11 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     /// Notifies the peer when this end has sent everything.
     fn notify<W: DataPath, P: Peer>(&mut self, data_path: &mut W, peer: &P) -> Result<()> {
         let may_notify = match self.phase {
-            Phase::Drain(_) => true,
-            Phase::AwaitPeer(_) => false,
+            TransferPhase::Drain(_) => true,
+            TransferPhase::AwaitPeer(_) => false,
             // Both ends may be missing messages: neither can count all before the other notifies
             // it.
-            Phase::WarmUp | Phase::Measure | Phase::LastCompletion => {
+            TransferPhase::WarmUp | TransferPhase::Measure | TransferPhase::LastCompletion => {
                 !D::EVERYTHING_ARRIVES && self.has_sent_its_count()
             }
         };
@@ -425,8 +429,8 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             peer.finish(self.posted)?;
         }
         if self.notified {
-            if let Phase::Drain(result) = self.phase {
-                self.phase = Phase::AwaitPeer(result);
+            if let TransferPhase::Drain(result) = self.phase {
+                self.phase = TransferPhase::AwaitPeer(result);
             }
         }
         Ok(())
@@ -460,7 +464,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     /// Each end stays until then, so that it hears of a failure of the other.
     fn finish<W: DataPath, P: Peer>(
         &mut self,
-        progress: Progress,
+        progress: TransferProgress,
         data_path: &mut W,
         peer: &P,
     ) -> Result<Option<LoopResult>> {
@@ -477,11 +481,11 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         }
         let quiet_since = self.delivery.quiet_since().filter(|_| progress.is_idle);
         match (self.phase, quiet_since) {
-            (Phase::AwaitPeer(result), _) if !self.flow.receives => {
+            (TransferPhase::AwaitPeer(result), _) if !self.flow.receives => {
                 data_path.verify_final(expected)?;
                 Ok(Some(result))
             }
-            (Phase::AwaitPeer(result), quiet) if arrived == expected || quiet.is_some() => {
+            (TransferPhase::AwaitPeer(result), quiet) if arrived == expected || quiet.is_some() => {
                 let lost = expected - arrived;
                 Ok(Some(LoopResult { lost, ..result }))
             }
@@ -489,7 +493,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 if self.is_counting() && self.flow.receives && self.has_completed_its_sends() =>
             {
                 // What is missing will not arrive. The clock stopped at the latest arrival.
-                self.phase = Phase::Drain(self.result(Some(latest)));
+                self.phase = TransferPhase::Drain(self.result(Some(latest)));
                 Ok(None)
             }
             _ => Ok(None),

@@ -148,9 +148,9 @@ impl DataPath for FakeDataPath {
         Ok(())
     }
 
-    fn send_credit(&mut self, reached: u64) -> Result<bool> {
+    fn send_credit(&mut self, next_expected: u64) -> Result<bool> {
         self.signalled = self.posted;
-        self.deliver(Message::Credit(reached))?;
+        self.deliver(Message::Credit(next_expected))?;
         Ok(true)
     }
 
@@ -186,9 +186,9 @@ impl DataPath for FakeDataPath {
                 Message::Data(number) => {
                     counts.arrived.msgs += 1;
                     counts.arrived.bytes += u64::from(self.shape.msg_size);
-                    counts.reached = number + 1;
+                    counts.next_expected = number + 1;
                 }
-                Message::Credit(reached) => counts.acked = reached,
+                Message::Credit(next_expected) => counts.acked = next_expected,
             }
         }
         Ok(completions)

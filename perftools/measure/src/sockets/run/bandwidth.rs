@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 
-use super::Run;
+use super::SocketRun;
 use crate::engine::Peer;
 use crate::engine::heartbeat::Heartbeat;
 use crate::engine::pacing::Pacer;
 use crate::sockets::EndMode;
-use crate::sockets::message_socket::Received;
+use crate::sockets::message_socket::ReceivedMessage;
 
 /// Time without an arrival after the peer finished until datagrams in flight count as lost.
 const DRAIN_TIME: Duration = Duration::from_millis(60);
@@ -17,7 +17,7 @@ const DRAIN_TIME: Duration = Duration::from_millis(60);
 /// Longest pause between two checks of the peer.
 const MAX_PAUSE: Duration = Duration::from_millis(20);
 
-impl<P: Peer> Run<'_, P> {
+impl<P: Peer> SocketRun<'_, P> {
     pub(super) fn source(&mut self) -> Result<()> {
         let burst = self.params.burst;
         let mut pacer = self
@@ -75,20 +75,20 @@ impl<P: Peer> Run<'_, P> {
         loop {
             let deadline = self.time_limit.deadline();
             let got = self.receive(deadline.filter(|_| self.counted.is_none()))?;
-            let moved = matches!(got, Received::Message(_));
+            let moved = matches!(got, ReceivedMessage::Message(_));
             if self.counted.is_none() && (self.received.msgs >= self.total() || self.is_over(moved))
             {
                 self.stop_clock();
             }
             if self.params.end_mode == EndMode::Clock {
-                if self.counted.is_some() || got == Received::End {
+                if self.counted.is_some() || got == ReceivedMessage::End {
                     break;
                 }
                 continue;
             }
             if let Some(sent) = self.peer.finished() {
                 // The buffers of a slow network can hold more than arrives within the timeout.
-                if moved || got == Received::Part {
+                if moved || got == ReceivedMessage::Part {
                     heartbeat.tick(self.peer)?;
                 }
                 if quiet_since.is_none() || moved {
@@ -98,13 +98,13 @@ impl<P: Peer> Run<'_, P> {
                 let is_drained = if datagrams {
                     quiet_since.is_some_and(|since| since.elapsed() >= DRAIN_TIME)
                 } else {
-                    got == Received::End
+                    got == ReceivedMessage::End
                 };
                 if self.received.msgs >= sent || is_drained {
                     break;
                 }
             }
-            if got == Received::End {
+            if got == ReceivedMessage::End {
                 self.wait_for_peer()?;
             }
         }

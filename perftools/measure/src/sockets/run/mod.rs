@@ -17,7 +17,7 @@ use crate::engine::arrivals::Arrivals;
 use crate::engine::payload;
 use crate::engine::wait_loop::{PollSource, WaitLoop};
 use crate::engine::{Measurement, Peer, Role};
-use crate::sockets::message_socket::{MessageSocket, Received, Sent};
+use crate::sockets::message_socket::{MessageSocket, ReceivedMessage, Sent};
 use crate::sockets::{EndMode, LoopParams, SocketKind};
 use crate::spec::Limit;
 use crate::spec::modes::Wait;
@@ -66,7 +66,7 @@ impl SocketLoop {
 const TIME_LEN: usize = 8;
 
 /// State of a running loop.
-struct Run<'a, P> {
+struct SocketRun<'a, P> {
     socket: &'a mut MessageSocket,
     params: &'a LoopParams,
     peer: &'a P,
@@ -121,7 +121,7 @@ pub(crate) fn run<P: Peer>(
     let is_numbered = socket.kind().is_datagram()
         && params.size >= NUMBER_LEN
         && params.end_mode == EndMode::Announced;
-    let mut run = Run {
+    let mut run = SocketRun {
         socket,
         params,
         peer,
@@ -184,7 +184,7 @@ pub(crate) fn run<P: Peer>(
     })
 }
 
-impl<P: Peer> Run<'_, P> {
+impl<P: Peer> SocketRun<'_, P> {
     fn total(&self) -> u64 {
         match self.params.limit {
             Limit::Messages(n) => n,
@@ -305,20 +305,20 @@ impl<P: Peer> Run<'_, P> {
 
     /// Receives a message into the buffer, counts it and checks it. A datagram that arrived before
     /// is [`Received::Nothing`].
-    fn receive(&mut self, until: Option<Instant>) -> Result<Received> {
+    fn receive(&mut self, until: Option<Instant>) -> Result<ReceivedMessage> {
         let step = |socket: &mut MessageSocket, message: &mut [u8]| {
             let got = socket.receive(message)?;
-            Ok((got != Received::Nothing).then_some(got))
+            Ok((got != ReceivedMessage::Nothing).then_some(got))
         };
-        let got = self.wait(until, step)?.unwrap_or(Received::Nothing);
+        let got = self.wait(until, step)?.unwrap_or(ReceivedMessage::Nothing);
         match got {
-            Received::Message(len) if self.is_duplicate(len) => {
+            ReceivedMessage::Message(len) if self.is_duplicate(len) => {
                 self.duplicates += 1;
-                return Ok(Received::Nothing);
+                return Ok(ReceivedMessage::Nothing);
             }
-            Received::Message(len) => self.count_arrival(len)?,
-            Received::Part => self.waiter.reset(),
-            Received::Nothing | Received::End => {}
+            ReceivedMessage::Message(len) => self.count_arrival(len)?,
+            ReceivedMessage::Part => self.waiter.reset(),
+            ReceivedMessage::Nothing | ReceivedMessage::End => {}
         }
         Ok(got)
     }

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 
-use super::Run;
+use super::SocketRun;
 use crate::engine::Peer;
 use crate::engine::clock::Clock;
-use crate::sockets::message_socket::Received;
+use crate::sockets::message_socket::ReceivedMessage;
 use crate::sockets::{EndMode, SocketKind};
 use crate::stats::latency::LatencyRecorder;
 
@@ -16,7 +16,7 @@ use crate::stats::latency::LatencyRecorder;
 const LOST_AFTER: Duration = Duration::from_millis(500);
 const LOST_AFTER_OF_COUNTED: Duration = Duration::from_secs(2);
 
-impl<P: Peer> Run<'_, P> {
+impl<P: Peer> SocketRun<'_, P> {
     pub(super) fn ping(&mut self, start: Instant, latencies: &mut LatencyRecorder) -> Result<()> {
         let deadline = self.time_limit.deadline();
         let mut clock = Clock::new();
@@ -54,14 +54,14 @@ impl<P: Peer> Run<'_, P> {
         let until = self.wait_limit().into_iter().chain(lost_at).min();
         loop {
             match self.receive(until)? {
-                Received::Message(_) => return Ok(true),
-                Received::End if self.params.end_mode == EndMode::Clock => return Ok(false),
-                Received::End => {
+                ReceivedMessage::Message(_) => return Ok(true),
+                ReceivedMessage::End if self.params.end_mode == EndMode::Clock => return Ok(false),
+                ReceivedMessage::End => {
                     return Err(Error::device(
                         "the peer closed the data connection in the middle of the test",
                     ));
                 }
-                Received::Part | Received::Nothing => {}
+                ReceivedMessage::Part | ReceivedMessage::Nothing => {}
             }
             if self.params.end_mode == EndMode::Clock && self.is_over(false) {
                 return Ok(false);
@@ -92,19 +92,19 @@ impl<P: Peer> Run<'_, P> {
         loop {
             let got = self.receive(self.wait_limit())?;
             match got {
-                Received::Message(_) => {
+                ReceivedMessage::Message(_) => {
                     self.prepare_message(self.sent.msgs);
                     if !self.send_whole()? {
                         break;
                     }
                 }
-                Received::End if self.params.end_mode == EndMode::Clock => break,
-                Received::End => self.wait_for_peer()?,
-                Received::Part | Received::Nothing => {}
+                ReceivedMessage::End if self.params.end_mode == EndMode::Clock => break,
+                ReceivedMessage::End => self.wait_for_peer()?,
+                ReceivedMessage::Part | ReceivedMessage::Nothing => {}
             }
             match self.params.end_mode {
                 EndMode::Clock => {
-                    if self.is_over(matches!(got, Received::Message(_))) {
+                    if self.is_over(matches!(got, ReceivedMessage::Message(_))) {
                         break;
                     }
                 }

@@ -74,9 +74,9 @@ type Datagram<O> = To<O, Destination>;
 type Target<O> = To<O, DcDestination>;
 type Stream<O> = To<O, StreamDestination>;
 
-type Row = (&'static str, Option<Service>, [bool; COLUMNS.len()]);
+type TransportRow = (&'static str, Option<Service>, [bool; COLUMNS.len()]);
 
-fn rows() -> [Row; 8] {
+fn rows() -> [TransportRow; 8] {
     [
         row!("RC", Some(Service::Rc), Rc, Plain),
         row!("UC", Some(Service::Uc), Uc, Plain),

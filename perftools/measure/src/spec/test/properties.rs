@@ -1,23 +1,23 @@
 //! Properties of the tests.
 
-use super::table::{Kind, Row, TESTS, Test};
+use super::table::{TESTS, Test, TestKind, TestRow};
 use crate::spec::plan::{Pattern, Plan, Service, Verb};
 use crate::spec::socket_kind::SocketKind;
 
 impl Test {
     /// Returns the row of the table. Rows and variants come from the same list.
-    pub(super) fn row(self) -> &'static Row {
+    pub(super) fn row(self) -> &'static TestRow {
         &TESTS[self as usize]
     }
 
-    fn kind(self) -> Kind {
+    fn kind(self) -> TestKind {
         self.row().kind
     }
 
     /// Returns the RDMA operations of the test; `None` if it uses no RDMA device.
     pub fn plan(self) -> Option<Plan> {
         match self.kind() {
-            Kind::Rdma { plan, .. } => Some(plan),
+            TestKind::Rdma { plan, .. } => Some(plan),
             _ => None,
         }
     }
@@ -25,7 +25,7 @@ impl Test {
     /// Returns the protocol of a test over sockets.
     pub fn socket(self) -> Option<SocketKind> {
         match self.kind() {
-            Kind::Sockets { kind, .. } => Some(kind),
+            TestKind::Sockets { kind, .. } => Some(kind),
             _ => None,
         }
     }
@@ -33,38 +33,38 @@ impl Test {
     /// Returns `true` if the test measures latency instead of bandwidth.
     pub fn is_latency(self) -> bool {
         match self.kind() {
-            Kind::Rdma { plan, .. } => plan.is_latency(),
-            Kind::Sockets { latency, .. } => latency,
-            Kind::Control => false,
+            TestKind::Rdma { plan, .. } => plan.is_latency(),
+            TestKind::Sockets { latency, .. } => latency,
+            TestKind::Control => false,
         }
     }
 
     /// Returns `true` if one end only sends data and the other only receives it.
     pub fn is_one_way(self) -> bool {
         match self.kind() {
-            Kind::Rdma { plan, .. } => plan.pattern == Pattern::OneWay,
-            Kind::Sockets { latency, .. } => !latency,
-            Kind::Control => false,
+            TestKind::Rdma { plan, .. } => plan.pattern == Pattern::OneWay,
+            TestKind::Sockets { latency, .. } => !latency,
+            TestKind::Control => false,
         }
     }
 
     /// Returns `true` if messages may be lost, so that the sent bandwidth is reported separately.
     pub fn may_lose(self) -> bool {
         match self.kind() {
-            Kind::Rdma { plan, .. } => !plan.service.is_reliable(),
-            Kind::Sockets { kind, .. } => kind == SocketKind::Udp,
-            Kind::Control => false,
+            TestKind::Rdma { plan, .. } => !plan.service.is_reliable(),
+            TestKind::Sockets { kind, .. } => kind == SocketKind::Udp,
+            TestKind::Control => false,
         }
     }
 
     /// Returns `true` if the test transfers data between the two ends.
     pub fn moves_data(self) -> bool {
-        !matches!(self.kind(), Kind::Control)
+        !matches!(self.kind(), TestKind::Control)
     }
 
     /// Returns `true` if the test checks each result even without `--verify`.
     pub fn verifies(self) -> bool {
-        matches!(self.kind(), Kind::Rdma { verifies: true, .. })
+        matches!(self.kind(), TestKind::Rdma { verifies: true, .. })
     }
 
     /// Returns the default message size in bytes, which is the one of qperf: 64 KiB for bandwidth
@@ -72,17 +72,19 @@ impl Test {
     /// over SRD is one packet: 4 KiB, the largest MTU of the verbs.
     pub fn default_size(self) -> u64 {
         match self.kind() {
-            Kind::Rdma { plan, .. } if plan.verb.is_atomic() => 8,
+            TestKind::Rdma { plan, .. } if plan.verb.is_atomic() => 8,
             _ if self.is_latency() => 1,
-            Kind::Rdma { plan, .. } if plan.service == Service::Ud => 2 << 10,
-            Kind::Rdma { plan, .. } if plan.service == Service::Srd && plan.verb == Verb::Send => {
+            TestKind::Rdma { plan, .. } if plan.service == Service::Ud => 2 << 10,
+            TestKind::Rdma { plan, .. }
+                if plan.service == Service::Srd && plan.verb == Verb::Send =>
+            {
                 4 << 10
             }
-            Kind::Sockets {
+            TestKind::Sockets {
                 kind: SocketKind::Udp | SocketKind::Sctp,
                 ..
             } => 32 << 10,
-            Kind::Sockets {
+            TestKind::Sockets {
                 kind: SocketKind::Rds,
                 ..
             } => 8 << 10,

@@ -10,7 +10,7 @@ use crate::spec::socket_kind::SocketKind::{self, Rds, Sctp, Tcp, Udp};
 
 /// The kind of a test.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum TestKind {
     /// Data over an RDMA device. `verifies` is `true` if each result is checked in any case.
     Rdma { plan: Plan, verifies: bool },
     /// Data over sockets.
@@ -21,41 +21,41 @@ pub(super) enum Kind {
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct TestRow {
     pub(super) test: Test,
     pub(super) name: &'static str,
     doc: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: TestKind,
 }
 
-impl Row {
+impl TestRow {
     /// Returns the documentation comment without its space and full stop.
     pub(super) fn about(&self) -> &'static str {
         self.doc.trim().trim_end_matches('.')
     }
 }
 
-const fn rdma(service: Service, verb: Verb, pattern: Pattern) -> Kind {
+const fn rdma(service: Service, verb: Verb, pattern: Pattern) -> TestKind {
     rdma_kind(service, verb, pattern, false)
 }
 
 /// Returns the kind of a test that checks each result even without `--verify`.
-const fn verified(service: Service, verb: Verb, pattern: Pattern) -> Kind {
+const fn verified(service: Service, verb: Verb, pattern: Pattern) -> TestKind {
     rdma_kind(service, verb, pattern, true)
 }
 
-const fn rdma_kind(service: Service, verb: Verb, pattern: Pattern, verifies: bool) -> Kind {
+const fn rdma_kind(service: Service, verb: Verb, pattern: Pattern, verifies: bool) -> TestKind {
     let plan = Plan {
         service,
         verb,
         pattern,
     };
-    Kind::Rdma { plan, verifies }
+    TestKind::Rdma { plan, verifies }
 }
 
-const fn sockets(kind: SocketKind, pattern: Pattern) -> Kind {
+const fn sockets(kind: SocketKind, pattern: Pattern) -> TestKind {
     let latency = matches!(pattern, PingPong);
-    Kind::Sockets { kind, latency }
+    TestKind::Sockets { kind, latency }
 }
 
 macro_rules! tests {
@@ -68,8 +68,8 @@ macro_rules! tests {
         }
 
         /// The rows, in the order of the variants of [`Test`].
-        pub(super) const TESTS: &[Row] = &[
-            $(Row { test: Test::$test, name: $name, doc: $doc, kind: $kind },)*
+        pub(super) const TESTS: &[TestRow] = &[
+            $(TestRow { test: Test::$test, name: $name, doc: $doc, kind: $kind },)*
         ];
     };
 }
@@ -220,9 +220,9 @@ tests! {
     /// RDS ping-pong, one-way latency.
     RdsLat "rds_lat" => sockets(Rds, PingPong);
     /// Configuration of the two hosts.
-    Conf "conf" => Kind::Control;
+    Conf "conf" => TestKind::Control;
     /// Stops the server (only from the server's host by default).
-    Quit "quit" => Kind::Control;
+    Quit "quit" => TestKind::Control;
 }
 
 /// Tests of qperf that Linux no longer supports.

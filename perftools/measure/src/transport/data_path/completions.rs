@@ -117,7 +117,7 @@ impl QpGroup {
         }
         self.recv_queues.record_use(self.latest);
         if self.counted_len == Some(retired.received_len()) {
-            self.counts.reached += 1;
+            self.counts.next_expected += 1;
             self.counts.arrived.msgs += 1;
             self.counts.arrived.bytes += u64::from(self.memory.shape.msg_size);
             return Ok(());
@@ -173,9 +173,9 @@ impl QpGroup {
     fn handle_message(&mut self, received: Received) -> Result<bool> {
         let (qps, index) = (self.qps.len() as u64, self.latest);
         let state = &mut self.qps[index];
-        let reached = self.counts.reached;
+        let next_expected = self.counts.next_expected;
         let number = match received.imm {
-            Some(imm) if self.numbered || self.with_imm => from_low_bits(imm, reached),
+            Some(imm) if self.numbered || self.with_imm => from_low_bits(imm, next_expected),
             _ => state.arrived * qps + index as u64,
         };
         let receivers = self.memory.shape.receivers;
@@ -188,15 +188,15 @@ impl QpGroup {
             }
         }
         state.arrived += 1;
-        state.reached = state.reached.max(number + 1);
-        self.counts.reached = if receivers > 1 {
+        state.next_expected = state.next_expected.max(number + 1);
+        self.counts.next_expected = if receivers > 1 {
             // Every queue pair receives every message, so the slowest one limits the sender.
-            let all = self.qps.iter().map(|state| state.reached);
+            let all = self.qps.iter().map(|state| state.next_expected);
             all.min().unwrap_or(0)
         } else if may_lose {
-            reached.max(number + 1)
+            next_expected.max(number + 1)
         } else {
-            reached + 1
+            next_expected + 1
         };
         if self.memory.shape.touches_payload() {
             self.check_payload(received, number)?;

@@ -116,7 +116,8 @@ impl Memory {
                     size + header,
                     shape.tuning.memory(),
                 )?;
-                let sends = pd.pool_with(shape.sends() as usize, size, shape.tuning.memory())?;
+                let sends =
+                    pd.pool_with(shape.send_queue_len() as usize, size, shape.tuning.memory())?;
                 if !shape.verify {
                     fill_all(&sends, &payload);
                 }

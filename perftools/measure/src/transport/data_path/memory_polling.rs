@@ -11,10 +11,10 @@ impl QpGroup {
     /// Counts the peer's next message and returns `true` if it is in memory.
     #[inline]
     pub(super) fn poll_memory(&mut self) -> Result<bool> {
-        let Some(number) = self.memory.message_from(self.counts.reached)? else {
+        let Some(number) = self.memory.message_from(self.counts.next_expected)? else {
             return Ok(false);
         };
-        self.counts.reached = number + 1;
+        self.counts.next_expected = number + 1;
         self.counts.arrived.msgs += 1;
         self.counts.arrived.bytes += u64::from(self.memory.shape.msg_size);
         Ok(true)

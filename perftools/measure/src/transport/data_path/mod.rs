@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, CompletionChannel, CompletionQueue, Held, ProtectionDomain, RemoteMemory,
-    SharedRegion, Sink,
+    SharedRegion,
     event::{AsyncEvents, EventType},
 };
 
@@ -60,8 +60,6 @@ pub struct VerbsDataPath {
     is_iwarp: bool,
     /// The multicast group of the queue pairs, which are destroyed before it.
     group: Option<Membership>,
-    /// Registered memory that no request uses.
-    extra_memory: Option<Sink>,
     /// Memory of a GPU. It is freed last, after the queue pairs and queues that use it.
     _gpu_memory: Option<GpuMemory>,
 }
@@ -111,7 +109,6 @@ impl std::fmt::Debug for VerbsDataPath {
         f.debug_struct("VerbsDataPath")
             .field("qps", &self.traffic.qps)
             .field("group", &self.group)
-            .field("extra_memory", &self.extra_memory)
             .finish_non_exhaustive()
     }
 }
@@ -171,7 +168,6 @@ impl VerbsDataPath {
             last_check: Instant::now(),
             is_iwarp: false,
             group: None,
-            extra_memory: None,
             _gpu_memory: gpu_memory,
         })
     }
@@ -180,13 +176,6 @@ impl VerbsDataPath {
     #[must_use]
     pub(crate) fn with_group(mut self, group: Option<Membership>) -> Self {
         self.group = group;
-        self
-    }
-
-    /// Keeps memory registered that no request uses.
-    #[must_use]
-    pub(crate) fn with_extra_memory(mut self, memory: Option<Sink>) -> Self {
-        self.extra_memory = memory;
         self
     }
 
@@ -277,16 +266,16 @@ impl DataPath for VerbsDataPath {
         Ok(())
     }
 
-    fn send_credit(&mut self, reached: u64) -> Result<bool> {
+    fn send_credit(&mut self, next_expected: u64) -> Result<bool> {
         let shape = self.traffic.memory.shape;
-        let number = reached / u64::from(shape.batch) - 1;
+        let number = next_expected / u64::from(shape.batch) - 1;
         let index = usize::try_from(number % self.traffic.qps.len() as u64).unwrap_or(0);
         let state = &mut self.traffic.qps[index];
         if !state.has_slot_for_credit(shape.queue_depth()) {
             return Ok(false);
         }
         let tag = state.sends.posted;
-        state.qp.post_credit(reached, tag)?;
+        state.qp.post_credit(next_expected, tag)?;
         Ok(true)
     }
 

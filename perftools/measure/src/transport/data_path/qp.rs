@@ -11,7 +11,7 @@ use ibverbs::{
 use super::flags::PostCounts;
 use super::message_number::low_bits;
 use crate::engine::arrivals::Arrivals;
-use crate::transport::cm::Connection;
+use crate::transport::cm::CmConnection;
 use crate::transport::dc::DcConnection;
 use crate::transport::xrc::XrcConnection;
 
@@ -24,7 +24,7 @@ pub enum AnyQp {
     /// RC, connected over the control connection.
     Rc(QueuePair<Rc>),
     /// RC, connected by rdma_cm.
-    Cm(Connection),
+    Cm(CmConnection),
     /// UC.
     Uc(QueuePair<Uc>),
     /// UD, with the peer's address.
@@ -85,10 +85,10 @@ impl AnyQp {
 
     /// Posts a credit message, with the number that it acknowledges on services whose messages have
     /// numbers.
-    pub(super) fn post_credit(&mut self, reached: u64, tag: u64) -> ibverbs::Result<()> {
+    pub(super) fn post_credit(&mut self, next_expected: u64, tag: u64) -> ibverbs::Result<()> {
         let (plain, numbered) = (
             wr::send(wr::Empty).tag(tag),
-            wr::send_with_imm(wr::Empty, low_bits(reached)).tag(tag),
+            wr::send_with_imm(wr::Empty, low_bits(next_expected)).tag(tag),
         );
         match self {
             AnyQp::Rc(qp) => qp.post_send(plain),
@@ -189,7 +189,7 @@ pub(super) struct QpState {
     /// Credit messages that arrived.
     pub(super) credits: u64,
     /// Number after that of the latest message that arrived.
-    pub(super) reached: u64,
+    pub(super) next_expected: u64,
     /// Numbers of the messages that arrived, on services that may repeat messages.
     pub(super) arrivals: Option<Arrivals>,
 }
@@ -213,7 +213,7 @@ impl QpState {
             completed: 0,
             arrived: 0,
             credits: 0,
-            reached: 0,
+            next_expected: 0,
             arrivals: None,
         }
     }

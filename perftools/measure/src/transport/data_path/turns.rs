@@ -18,8 +18,8 @@ impl Turns {
         let advance = |turn: &mut Turn, count: fn(&QpState) -> u64| {
             turn.advance(qps.len(), |index| count(&qps[index]))
         };
-        counts.sent_early = counts.sent - advance(&mut self.sends, |state| state.completed);
-        counts.reached = advance(&mut self.arrivals, |state| state.arrived);
+        counts.sent_out_of_order = counts.sent - advance(&mut self.sends, |state| state.completed);
+        counts.next_expected = advance(&mut self.arrivals, |state| state.arrived);
         counts.acked = advance(&mut self.credits, |state| state.credits) * u64::from(batch);
     }
 }

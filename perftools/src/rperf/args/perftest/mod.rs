@@ -17,7 +17,7 @@ use measure::spec::test::Test;
 use options::Meaning::{self, Omitted, Value, Words};
 
 use super::scope;
-use options::{NOT_NEEDED, OPTIONS, Row, find};
+use options::{NOT_NEEDED, OPTIONS, OptionRow, find};
 
 /// The verb of a program of perftest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +225,7 @@ fn translate<'a>(
 
 impl CommandLine<'_> {
     /// Applies an option of perftest.
-    fn apply(&mut self, row: &Row, value: Option<String>) -> std::result::Result<(), String> {
+    fn apply(&mut self, row: &OptionRow, value: Option<String>) -> std::result::Result<(), String> {
         let name = row.names().trim().to_owned();
         match (row.meaning, value) {
             (Value(option), Some(value)) => {
@@ -466,7 +466,7 @@ fn no_value(name: &str) -> String {
 fn rows<'a>(
     word: &str,
     rest: &mut impl Iterator<Item = &'a str>,
-) -> std::result::Result<Vec<(&'static Row, Option<String>)>, String> {
+) -> std::result::Result<Vec<(&'static OptionRow, Option<String>)>, String> {
     if word.starts_with("--") {
         let (name, inline) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),

@@ -40,15 +40,15 @@ pub(super) enum Meaning {
 use Meaning::{Omitted, Value, Words};
 
 /// An option of perftest.
-pub(super) struct Row {
+pub(super) struct OptionRow {
     short: Option<char>,
     long: &'static str,
     pub(super) takes_value: bool,
     pub(super) meaning: Meaning,
 }
 
-const fn row(short: char, long: &'static str, takes_value: bool, meaning: Meaning) -> Row {
-    Row {
+const fn row(short: char, long: &'static str, takes_value: bool, meaning: Meaning) -> OptionRow {
+    OptionRow {
         short: Some(short),
         long,
         takes_value,
@@ -56,8 +56,8 @@ const fn row(short: char, long: &'static str, takes_value: bool, meaning: Meanin
     }
 }
 
-const fn long(long: &'static str, takes_value: bool, meaning: Meaning) -> Row {
-    Row {
+const fn long(long: &'static str, takes_value: bool, meaning: Meaning) -> OptionRow {
+    OptionRow {
         short: None,
         long,
         takes_value,
@@ -76,7 +76,7 @@ const RAW: Meaning = Omitted("rperf does not measure raw Ethernet");
 const OTHER_GPU: Meaning = Omitted("rperf supports GPUs of CUDA only");
 
 /// The options of perftest, in the order of its help.
-pub(super) const OPTIONS: &[Row] = &[
+pub(super) const OPTIONS: &[OptionRow] = &[
     row('a', "all", false, Meaning::AllSizes),
     row('A', "atomic_type", true, Meaning::AtomicType),
     row('b', "bidirectional", false, Meaning::Bidirectional),
@@ -116,7 +116,7 @@ pub(super) const OPTIONS: &[Row] = &[
         false,
         Omitted("run one rperf for each port"),
     ),
-    row('p', "port", true, Value("listen-port")),
+    row('p', "port", true, Value("port")),
     row('q', "qp", true, Value("qps")),
     row('Q', "cq-mod", true, Value("cq-moderation")),
     row('r', "rx-depth", true, Omitted("receives follow --depth")),
@@ -158,13 +158,9 @@ pub(super) const OPTIONS: &[Row] = &[
         Omitted("the next message is sent when the reply has arrived"),
     ),
     long("mmap", true, OTHER_MEMORY),
-    long(
-        "mr_per_qp",
-        false,
-        Omitted("a thread has one registration; --extra-memory adds others"),
-    ),
+    long("mr_per_qp", false, Omitted("a thread has one registration")),
     long("odp", false, Words("--on-demand")),
-    long("output", true, Omitted("use --csv or --json")),
+    long("output", true, Omitted("use --json")),
     long(
         "payload_file_path",
         true,
@@ -311,7 +307,7 @@ pub(super) const OPTIONS: &[Row] = &[
     long("vlan_pcp", true, RAW),
 ];
 
-impl Row {
+impl OptionRow {
     /// Returns a phrase for the equivalent in rperf.
     pub(super) fn equivalent(&self) -> String {
         match self.meaning {
@@ -348,13 +344,14 @@ impl Row {
 
 /// Returns the option with this name, such as `-s` or `--size`. Like perftest, it also accepts the
 /// beginning of a long name, if it is the beginning of one only.
-pub(super) fn find(name: &str) -> Option<&'static Row> {
+pub(super) fn find(name: &str) -> Option<&'static OptionRow> {
     let Some(long) = name.strip_prefix("--") else {
-        let has_letter = |row: &&Row| row.short.is_some_and(|short| name == format!("-{short}"));
+        let has_letter =
+            |row: &&OptionRow| row.short.is_some_and(|short| name == format!("-{short}"));
         return OPTIONS.iter().find(has_letter);
     };
     let long = long.replace('_', "-");
-    let names = |row: &Row| row.long.replace('_', "-");
+    let names = |row: &OptionRow| row.long.replace('_', "-");
     let mut rows = OPTIONS.iter().filter(|row| names(row).starts_with(&long));
     match (OPTIONS.iter().find(|row| names(row) == long), rows.next()) {
         (Some(row), _) => Some(row),

@@ -80,7 +80,7 @@ fn servers_and_invalid_lines_of_perftest_are_answered() {
         ("ib_send_bw -r 512 --dlid 3", "run `rperf`"),
         (
             "ib_send_bw -d mlx5_0 -p 18516 -a",
-            "run `rperf --listen-port 18516`",
+            "run `rperf --port 18516`",
         ),
         (
             "ib_send_lat -U -H HOST",

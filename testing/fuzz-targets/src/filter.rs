@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use host::filter::{Direction, Family, NeighborMessage, Packet, Protocol, Ruleset};
 use host::probe::Firewall;
 
-use super::two_texts;
+use crate::two_texts;
 
 /// Evaluates the rules for packets of each protocol and direction.
 fn evaluate(rules: &Ruleset) {

@@ -4,14 +4,12 @@ use std::path::Path;
 
 use fleet::mesh::hosts::{self, Host};
 
-use super::{assert_printable, lossy};
+use crate::{assert_printable, lossy};
 
-/// A Slurm node list, an Ansible inventory, a list of pods, or one host.
+/// A list of pods, the lines of a file, or one host.
 pub fn host_lists(data: &[u8]) {
     let text = lossy(data);
     for hosts in [
-        hosts::expand_nodelist(&text),
-        hosts::parse_inventory(&text, "all"),
         hosts::parse_pods(&text),
         hosts::parse_lines(&text, Path::new("hosts")),
         hosts::parse_host(&text).map(|host| vec![host]),

@@ -21,8 +21,8 @@ use measure::spec::path::StaticRate;
 use measure::stats;
 use serde_json::Value;
 
-use super::{assert_printable, lossy};
-use crate::ribping::target::Target;
+use crate::{assert_printable, lossy};
+use perftools::ribping::target::Target;
 
 /// Parses a text, and asserts that the printed value is parsed to the same value.
 fn round_trip<T: FromStr + Display + PartialEq + Debug>(text: &str) {

@@ -2,12 +2,12 @@
 
 use fleet::mesh;
 use fleet::mesh::record::{Done, MeshRecord};
-use report::html::{self, Run};
-use report::json::Document;
+use report::compare;
+use report::html::{self, NamedRun};
+use report::json::Records;
 use report::text::Format;
-use report::{compare, csv};
 
-use super::{assert_printable, assert_same_json, lossy, two_texts};
+use crate::{assert_printable, assert_same_json, lossy, two_texts};
 
 /// Asserts that a page is complete and has no scripts: texts of a record are not markup.
 fn assert_page(page: &str) {
@@ -15,41 +15,43 @@ fn assert_page(page: &str) {
     assert!(!page.contains("<script"));
 }
 
-/// A document of `--json`, or the lines of `--json-lines`.
+/// The output of `--json`.
 pub fn rperf_record(data: &[u8]) {
-    let document = match Document::parse(&lossy(data)) {
-        Ok(document) => document,
+    let records = match Records::parse(&lossy(data)) {
+        Ok(records) => records,
         Err(error) => return assert_printable(&error.to_string()),
     };
-    let text = document.render();
+    let text = records.render();
     assert_printable(&text);
-    let again = Document::parse(&text).expect("the program reads what it wrote");
-    assert_same_json(&text, &again.render());
-    for record in &document.tests {
+    if records.tests.is_empty() {
+        return;
+    }
+    let again = Records::parse(&text).expect("the program reads what it wrote");
+    for (line, again) in text.lines().zip(again.render().lines()) {
+        assert_same_json(line, again);
+    }
+    for record in &records.tests {
         assert_printable(&Format::default().render(record));
-        assert_printable(&csv::render(record));
     }
-    if !document.tests.is_empty() {
-        assert_page(&html::page(&[Run {
-            name: "run".to_owned(),
-            document,
-        }]));
-    }
+    assert_page(&html::page(&[NamedRun {
+        name: "run".to_owned(),
+        records,
+    }]));
 }
 
-/// Two documents of `--json` with a line `---` between them.
+/// Two outputs of `--json` with a line `---` between them.
 pub fn compare_records(data: &[u8]) {
     let (old, new) = two_texts(data);
-    let (Ok(old), Ok(new)) = (Document::parse(&old), Document::parse(&new)) else {
+    let (Ok(old), Ok(new)) = (Records::parse(&old), Records::parse(&new)) else {
         return;
     };
     let comparison = compare::compare(&old, &new, 0.05);
     assert_printable(&compare::render(&comparison));
-    let runs = [("a", old), ("b", new)].map(|(name, document)| Run {
+    let runs = [("a", old), ("b", new)].map(|(name, records)| NamedRun {
         name: name.to_owned(),
-        document,
+        records,
     });
-    if runs.iter().all(|run| !run.document.tests.is_empty()) {
+    if runs.iter().all(|run| !run.records.tests.is_empty()) {
         assert_page(&html::page(&runs));
     }
 }
@@ -74,5 +76,4 @@ pub fn mesh_record(data: &[u8]) {
     let comparison = mesh::compare::compare(&record, &record, 0.05);
     assert_eq!(comparison.worse(), 0);
     assert_printable(&mesh::compare::render(&comparison));
-    assert_printable(&mesh::csv::render(&record));
 }

@@ -2,7 +2,14 @@
 //! another program. A function panics if the input reveals a fault.
 //!
 //! `ci/stress fuzz` calls them with generated inputs, and the tests call them with those in
-//! `testing/fuzz/corpus`.
+//! `testing/fuzz/corpus`. This crate is a member of the workspace, so that its tests run without a
+//! fuzzer, and `testing/fuzz` is not.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "a panic is the result of a target"
+)]
 
 mod binary;
 mod configuration;

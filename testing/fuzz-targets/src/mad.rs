@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use ibumad::Mad;
 use ibumad::mad::{NodeDescription, NodeInfo, PathRecord, PortInfo, SaMad, SmInfo, Smp, VendorMad};
 
-use super::assert_printable;
+use crate::assert_printable;
 
 /// Reads every field of a record.
 fn read(record: Option<impl Debug>) {

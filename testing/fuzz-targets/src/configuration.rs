@@ -15,10 +15,10 @@ use host::root::Root;
 use host::{partitions, pci, transceiver};
 use serde_json::{Value, json};
 
-use super::{assert_printable, lossy};
-use crate::ribinfo::display;
+use crate::{assert_printable, lossy};
+use perftools::ribinfo::display;
 
-/// The captured hosts in `tests/fixtures/hosts`.
+/// The captured hosts in `perftools/tests/fixtures/hosts`.
 const HOSTS: [&str; 4] = ["ipoib", "mlx4", "rxe", "siw"];
 /// First line of each file in an input of [`configuration`].
 const FILE: &str = "@@ ";
@@ -31,7 +31,7 @@ thread_local! {
 }
 
 fn directory_of(host: &str) -> PathBuf {
-    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hosts");
+    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../perftools/tests/fixtures/hosts");
     hosts.join(host)
 }
 
@@ -82,7 +82,7 @@ fn show(root: &Root) {
         display::stat::show(root, None, None, false),
         display::gids::show(root, false),
         display::links::show(root, true),
-        display::devices::show(root, false),
+        display::devices::show(root, true, None, None, false).map(|(text, _)| text),
     ] {
         match text {
             // ibstat indents with tabs.
@@ -335,7 +335,9 @@ mod tests {
                 let names: Vec<String> = CHECKS.iter().map(|s| s.name.to_owned()).collect();
                 let facts = HostFacts::read(root, &[], None);
                 let stat = display::stat::show(root, None, None, false).expect("devices");
-                let devices = display::devices::show(root, false).expect("devices");
+                let devices = display::devices::show(root, false, None, None, false)
+                    .expect("devices")
+                    .0;
                 format!("{}{stat}{devices}", display::lines(check(&facts, &names)))
             };
             let (file, new) = ("/etc/rdma/opensm.conf", "/etc/new/directory/file");

@@ -18,7 +18,7 @@ use session::protocol::token::Token;
 use session::rperf::message::Message;
 use session::rperf::rules::Rules;
 
-use super::{assert_printable, assert_same_json};
+use crate::{assert_printable, assert_same_json};
 
 /// Frames: those of a session, and of the facts of a host.
 pub fn control_frame(data: &[u8]) {

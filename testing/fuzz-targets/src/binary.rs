@@ -10,8 +10,8 @@ use session::qperf::index;
 use session::qperf::server::spec_from_request;
 use session::qperf::{conf, node, request, stat};
 
-use super::assert_printable;
-use crate::ribping::rping::message;
+use crate::assert_printable;
+use perftools::ribping::rping::message;
 
 /// Copies the beginning of an input to an array that is otherwise zero.
 fn padded<const N: usize>(data: &[u8]) -> [u8; N] {
