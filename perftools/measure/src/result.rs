@@ -18,9 +18,9 @@ use crate::stats::latency::LatencyRecorder;
 pub struct Warning {
     /// Kind for programs to match: `debug_build`, `cpu_scaling`, `oversubscribed`,
     /// `mtu_below_port`, `small_mtu`, `swap`, `other_traffic`, `rate_limit`, `few_messages`,
-    /// `lost`, `stalled`; and the causes that the counters of the ports show: `link_down`,
-    /// `symbol_errors`, `receiver_not_ready`, `discards`, `packet_loss`, `duplicates`,
-    /// `rejected_requests`, `congestion`, `pause_frames`.
+    /// `foreign`, `lost`, `stalled`; and the causes that the counters of the ports show:
+    /// `link_down`, `symbol_errors`, `receiver_not_ready`, `discards`, `packet_loss`,
+    /// `duplicates`, `rejected_requests`, `congestion`, `pause_frames`.
     pub kind: String,
     /// Description of the condition and, after `help:`, its remedy.
     pub text: String,
