@@ -1,8 +1,11 @@
 //! Files that the user names.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use tempfile::NamedTempFile;
 
 use crate::error::{Error, Result};
 use crate::units::Size;
@@ -39,9 +42,46 @@ pub fn read_open_text(file: File, name: &str, max_len: u64) -> Result<String> {
     Ok(text)
 }
 
+/// Creates a file with a random name beside `path`, which it replaces later. It never opens a file
+/// or follows a link that another user made.
+///
+/// # Errors
+/// Returns an error if `path` exists and is not a regular file, or if the file cannot be created.
+pub fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(not_regular());
+    }
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
+}
+
+/// Returns the error of a path that is not a regular file.
+pub fn not_regular() -> io::Error {
+    io::Error::other("it is not a regular file")
+}
+
+/// Writes a text to a new file, which replaces `path`.
+///
+/// # Errors
+/// Returns the errors of [`temporary`], and an error if the text cannot be written.
+pub fn replace(path: &Path, text: &str) -> Result<()> {
+    let write = || {
+        let mut file = temporary(path)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path).map_err(|error| error.error)
+    };
+    write()
+        .map(drop)
+        .map_err(|e| Error::system(format!("cannot write {}", path.display()), &e))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::read_text;
+    use super::{read_text, replace};
 
     #[test]
     #[cfg_attr(miri, ignore = "the file system")]
@@ -50,5 +90,22 @@ mod tests {
         assert_eq!(error, "cannot read /dev/zero: it is longer than 64 MiB");
         assert_eq!(read_text("/dev/null".as_ref()).unwrap(), "");
         assert!(read_text("/nonexistent".as_ref()).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the file system")]
+    fn a_link_is_replaced_and_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let [victim, page, fifo] =
+            ["victim", "page", "fifo"].map(|name| directory.path().join(name));
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &page).unwrap();
+        replace(&page, "text").unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(std::fs::read_to_string(&page).unwrap(), "text");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = replace(&fifo, "text").unwrap_err().to_string();
+        assert!(error.contains("it is not a regular file"), "{error}");
+        assert!(replace("/nonexistent/page".as_ref(), "text").is_err());
     }
 }

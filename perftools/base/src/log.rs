@@ -52,8 +52,13 @@ pub fn log(line: fmt::Arguments<'_>) {
         .try_send(Entry::Line(line.to_string()))
         .is_err()
     {
-        SUPPRESSED.fetch_add(1, Ordering::Relaxed);
+        count_suppressed();
     }
+}
+
+/// Counts a line that is not written because there are too many.
+pub fn count_suppressed() {
+    SUPPRESSED.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Starts the thread that writes all further lines of this process. Later calls have no effect.
@@ -88,14 +93,14 @@ fn write_lines<W: io::Write>(
     entries: &Receiver<Entry>,
     mut output: impl FnMut() -> W,
 ) {
-    let mut limit = RateLimit::new(Instant::now());
+    let mut limit = RateLimit::new(BURST_LINES, LINES_PER_SECOND, Instant::now());
     loop {
         match entries.recv_timeout(REPORT_INTERVAL) {
             Ok(Entry::Line(line)) => {
                 if limit.admits(Instant::now()) {
                     let _ = writeln!(output(), "{line}");
                 } else {
-                    SUPPRESSED.fetch_add(1, Ordering::Relaxed);
+                    count_suppressed();
                 }
             }
             Ok(Entry::Flush(reply)) => {
@@ -120,7 +125,9 @@ fn report_suppressed<W: io::Write>(program: &str, output: &mut impl FnMut() -> W
 
 /// A token bucket for lines.
 #[derive(Debug)]
-struct RateLimit {
+pub struct RateLimit {
+    burst: f64,
+    per_second: f64,
     /// Lines that may be written now.
     allowed: f64,
     updated: Instant,
@@ -128,20 +135,22 @@ struct RateLimit {
 }
 
 impl RateLimit {
-    fn new(now: Instant) -> Self {
+    /// Creates a limit of `burst` lines at a time, and of `per_second` lines over a long time.
+    pub fn new(burst: u32, per_second: u32, now: Instant) -> Self {
         Self {
-            allowed: f64::from(BURST_LINES),
+            burst: burst.into(),
+            per_second: per_second.into(),
+            allowed: burst.into(),
             updated: now,
             reported: now,
         }
     }
 
     /// Returns `true` if a line may be written, and counts it.
-    fn admits(&mut self, now: Instant) -> bool {
+    pub fn admits(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.updated).as_secs_f64();
         self.updated = now;
-        self.allowed =
-            (self.allowed + passed * f64::from(LINES_PER_SECOND)).min(f64::from(BURST_LINES));
+        self.allowed = (self.allowed + passed * self.per_second).min(self.burst);
         let is_admitted = self.allowed >= 1.0;
         if is_admitted {
             self.allowed -= 1.0;
@@ -166,7 +175,7 @@ mod tests {
     #[test]
     fn lines_beyond_the_burst_are_limited_to_the_rate() {
         let start = Instant::now();
-        let mut limit = RateLimit::new(start);
+        let mut limit = RateLimit::new(100, 20, start);
         let admitted = |limit: &mut RateLimit, now| (0..500).filter(|_| limit.admits(now)).count();
         assert_eq!(admitted(&mut limit, start), 100);
         assert_eq!(admitted(&mut limit, start + Duration::from_secs(2)), 40);

@@ -3,11 +3,10 @@
 //! `FILES` lists all of them. Files of `/sys` are copied whole. Of other files a capture has only
 //! the keys that are evaluated (`redaction`).
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::io;
+use std::path::{Component, Path};
 
+use crate::capture_directory::CaptureDirectory;
 use crate::probe::Probe;
 use crate::redaction as keep;
 use crate::root::{PROBE, Root};
@@ -207,27 +206,12 @@ fn opensm_variables(text: &str) -> String {
 /// Returns an error if the directory is a link, is not empty or belongs to another user, or if a
 /// file cannot be written.
 pub fn write(root: &Root, to: &Path, probe: &Probe) -> io::Result<Vec<String>> {
-    match DirBuilder::new().mode(0o700).create(to) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let metadata = fs::symlink_metadata(to)?;
-            if !metadata.is_dir() || fs::read_dir(to)?.next().is_some() {
-                return Err(io::ErrorKind::DirectoryNotEmpty.into());
-            }
-            fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
-        }
-        result => result?,
-    }
-    visit(root, probe, |path, entry| {
-        let path = path.trim_start_matches('/');
-        match entry {
-            Entry::File(text) => create(to, path, &text),
-            // A file keeps an empty directory in version control.
-            Entry::Directory => create(to, &format!("{path}/.keep"), ""),
-            Entry::Link(name) => {
-                directories(to, path)?;
-                std::os::unix::fs::symlink(name, to.join(path))
-            }
-        }
+    let directory = CaptureDirectory::create(to)?;
+    visit(root, probe, |path, entry| match entry {
+        Entry::File(text) => directory.write(path, &text),
+        // A file keeps an empty directory in version control.
+        Entry::Directory => directory.write(&format!("{path}/.keep"), ""),
+        Entry::Link(name) => directory.link(path, &name),
     })
 }
 
@@ -267,9 +251,9 @@ pub fn visit(
     let guids = opensm.confs.iter().flat_map(|conf| &conf.guid_files);
     let guids = guids.map(|file| (file.path.clone(), Redacted(keep::guids)));
     for (path, part) in partitions.chain(guids) {
-        if visited.contains(&path) {
+        let Some(path) = named_path(&path).filter(|path| !visited.contains(path)) else {
             continue;
-        }
+        };
         if let Some(entry) = entry(root, &path, part) {
             save(&path, entry)?;
             visited.push(path);
@@ -296,23 +280,21 @@ fn entry(root: &Root, path: &str, part: Part) -> Option<Entry> {
     Some(Entry::File(text))
 }
 
-/// Creates the directories of a path below a directory.
-fn directories(to: &Path, path: &str) -> io::Result<()> {
-    let parent = Path::new(path).parent().unwrap_or(Path::new(""));
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(to.join(parent))
-}
-
-fn create(to: &Path, path: &str, text: &str) -> io::Result<()> {
-    directories(to, path)?;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(to.join(path))?;
-    file.write_all(text.as_bytes())
+/// Returns the path of a file that a configuration names, without `.` and repeated slashes. A path
+/// with `..` is omitted, because it may lead out of the tree, as is one of the files of a capture.
+fn named_path(path: &str) -> Option<String> {
+    let mut plain = String::new();
+    for component in Path::new(path).components() {
+        match component {
+            Component::Normal(name) => {
+                plain.push('/');
+                plain += name.to_str()?;
+            }
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    (plain.trim_start_matches('/') != PROBE).then_some(plain)
 }
 
 /// Returns the paths that match a pattern.

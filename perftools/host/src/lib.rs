@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capture;
+mod capture_directory;
 mod command;
 pub mod conditions;
 pub mod counters;

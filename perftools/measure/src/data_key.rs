@@ -1,7 +1,8 @@
-//! The key of the data connections of a test.
+//! The keys of the data connections and of the datagrams of a test.
 
 use base::error::{Error, Result};
 use base::system::random;
+use ibverbs::Qkey;
 use serde::{Deserialize, Serialize};
 
 /// Random numbers of a test. The server sends them over the control connection, and each end begins
@@ -13,6 +14,31 @@ pub struct DataKey {
     pub client: u64,
     /// Number that the server sends.
     pub server: u64,
+}
+
+/// Random numbers of the queue pairs of a test. The server sends them over the control connection.
+/// An adapter compares the Q_Key of a datagram only, so that any process that knows it could send
+/// datagrams to a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramKey {
+    /// Q_Key of the queue pairs.
+    qkey: u32,
+    /// Immediate data of message 0. That of message `n` is the sum of both, modulo 2^32.
+    pub first_imm: u32,
+}
+
+impl DatagramKey {
+    /// Creates a random key. Its Q_Key does not have the top bit, which needs a privilege.
+    pub fn random() -> Self {
+        #[allow(clippy::cast_possible_truncation)] // Both halves of the number are random.
+        let (qkey, first_imm) = ((random() >> 33) as u32, random() as u32);
+        Self { qkey, first_imm }
+    }
+
+    /// Returns the Q_Key.
+    pub(crate) fn qkey(self) -> Qkey {
+        Qkey(self.qkey)
+    }
 }
 
 /// First bytes of a data stream, which differ from those of a control connection at the same port.
@@ -56,5 +82,20 @@ impl DataKey {
         Err(Error::protocol(
             "the other end of the data connection does not have its key: it is not the server",
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_has_a_key_of_its_own() {
+        let keys: Vec<_> = (0..8).map(|_| DatagramKey::random()).collect();
+        for (index, key) in keys.iter().enumerate() {
+            assert_eq!(key.qkey & 0x8000_0000, 0);
+            let is_same = |k: &DatagramKey| k.qkey == key.qkey || k.first_imm == key.first_imm;
+            assert!(!keys[..index].iter().any(is_same), "{keys:?}");
+        }
     }
 }

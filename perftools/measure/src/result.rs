@@ -36,6 +36,8 @@ pub enum WarningKind {
     RateLimit,
     /// Too few messages were measured for stable figures.
     FewMessages,
+    /// Messages of another sender arrived.
+    Foreign,
     /// Messages were lost.
     Lost,
     /// The client had a stall.

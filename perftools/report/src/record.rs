@@ -22,6 +22,7 @@ use measure::stats::latency::LatencyRecorder;
 use measure::stats::summary::{Interpretation, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::devices::sum;
 use super::warning::{self, Warning, WarningInput, is_stall};
@@ -170,17 +171,17 @@ impl Measured {
     ///
     /// # Errors
     /// Returns an error if a figure cannot be encoded.
-    pub fn encode(&self) -> Result<Value> {
-        to_value(self)
+    pub fn encode(&self) -> Result<Box<RawValue>> {
+        to_raw_value(self)
             .map_err(|e| Error::protocol(format!("cannot encode the record of a test: {e}")))
     }
 
     /// Parses a record that another host encoded.
     ///
     /// # Errors
-    /// Returns an error if the value is not a record.
-    pub fn parse(value: &Value) -> Result<Self> {
-        serde_json::from_str(&value.to_string()).map_err(|e| {
+    /// Returns an error if the text is not a record.
+    pub fn parse(text: &RawValue) -> Result<Self> {
+        serde_json::from_str(text.get()).map_err(|e| {
             let text = format!("cannot parse the record of a test: {e}");
             Error::protocol(printable(&text))
         })

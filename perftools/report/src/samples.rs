@@ -54,6 +54,7 @@ pub(crate) fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         verified: 0,
         lost: 0,
         duplicates: 0,
+        foreign: 0,
         retransmitted: None,
         jitter: None,
         port_counters: None,

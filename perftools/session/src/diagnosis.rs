@@ -3,7 +3,8 @@
 use base::error::{Error, Result};
 use measure::result::{TestResult, Warning};
 use measure::stats::port_counters::CounterChanges;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// Judges results and failures for the sessions. The programs implement it with the crate `report`,
 /// so that the sessions do not depend on formats and verdicts.
@@ -19,5 +20,17 @@ pub trait Diagnosis: Sync {
     ///
     /// # Errors
     /// Returns an error if the record cannot be encoded.
-    fn record(&self, result: TestResult) -> Result<Value>;
+    fn record(&self, result: TestResult) -> Result<EncodedRecord>;
+}
+
+/// The record of a test as JSON text. Only the coordinator that requested the test parses it: any
+/// peer can send some, and parsed JSON can take a hundred times the memory of its text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EncodedRecord(pub Box<RawValue>);
+
+impl PartialEq for EncodedRecord {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
 }

@@ -1,4 +1,4 @@
-//! The tests that tests/HARDENING.md names exist.
+//! The tests that tests/HARDENING.md names exist, and a release runs no action by a movable tag.
 
 use std::fs;
 use std::path::PathBuf;
@@ -40,4 +40,22 @@ fn tests_of_the_table_exist() {
         }
     }
     assert!(count > 100, "{count} tests");
+}
+
+#[test]
+fn releases_run_actions_by_their_digest() {
+    let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    // The published package does not have the workflow.
+    let Ok(text) = fs::read_to_string(package.join("../.github/workflows/release.yml")) else {
+        return;
+    };
+    let actions = text.lines().filter_map(|line| line.split_once("uses: "));
+    let actions: Vec<_> = actions.map(|(_, action)| action).collect();
+    assert!(actions.len() > 10, "{actions:?}");
+    for action in actions {
+        let (_, reference) = action.split_once('@').unwrap();
+        let (digest, version) = reference.split_once(" # v").expect(action);
+        let is_digest = digest.len() == 40 && digest.bytes().all(|b| b.is_ascii_hexdigit());
+        assert!(is_digest && !version.is_empty(), "{action}");
+    }
 }

@@ -288,16 +288,20 @@ fn records_are_written_to_no_file_of_another_user() {
         run(&format!("mesh {line} {}", record.display()))
     };
     std::fs::write(path("victim"), "precious").unwrap();
-    std::os::unix::fs::symlink(path("victim"), path("record.new")).unwrap();
-    let output = run_with("record", "");
+    for name in ["record.new", "page"] {
+        std::os::unix::fs::symlink(path("victim"), path(name)).unwrap();
+    }
+    let page = path("page").display().to_string();
+    let output = run_with("record", &format!("--html {page}"));
     assert!(matches!(output.code(), Some(0 | 3)), "{output}");
     assert_eq!(std::fs::read_to_string(path("victim")).unwrap(), "precious");
     assert!(path("record").metadata().unwrap().is_file());
+    assert!(path("page").symlink_metadata().unwrap().is_file());
     // The permissions are those that the umask leaves.
     let mode = |name: &str| path(name).metadata().unwrap().permissions().mode();
     assert_eq!(mode("record"), mode("victim"));
     let names = std::fs::read_dir(dir.path()).unwrap();
-    assert_eq!(names.count(), 3);
+    assert_eq!(names.count(), 4);
     // Special files are neither read without end nor replaced.
     let fifo = path("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();

@@ -29,7 +29,10 @@ fn report_contains_all_tests_of_its_inputs() {
         write(&directory, "b.json", &lines.stdout),
     );
     let page = directory.path().join("page.html").display().to_string();
+    // A link is replaced, and the file that it names stays as it is.
+    std::os::unix::fs::symlink(&a, &page).unwrap();
     assert!(run(&format!("report first={a} {b} --output {page}")).success());
+    assert_eq!(fs::read_to_string(&a).unwrap(), sweep.stdout);
     let text = fs::read_to_string(page).unwrap();
     for part in [
         "first, tcp_bw",

@@ -300,6 +300,34 @@ fn command_line_of_the_systemd_unit_starts_a_server() {
 }
 
 #[test]
+fn command_line_of_the_daemon_set_starts_a_server() {
+    let manifest = include_str!("../../kubernetes/daemonset.yaml");
+    let arguments = manifest.lines().skip_while(|line| line.trim() != "- rperf");
+    let arguments = arguments
+        .map_while(|line| line.trim().strip_prefix("- "))
+        .skip(1);
+    let token = TokenFile::new("a secret of some length", 0o600);
+    let given = |argument: &str| match argument {
+        "--token-file=/run/rperf/token" => token.option(),
+        other => other.to_owned(),
+    };
+    let arguments: Vec<_> = arguments.map(given).collect();
+    assert!(arguments.contains(&token.option()), "{arguments:?}");
+    assert!(
+        arguments.iter().any(|a| a.starts_with("--allow=")),
+        "{arguments:?}"
+    );
+    let server = Server::with_options(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let output = run(&format!("{} {} conf", token.option(), server.target()));
+    assert!(output.success(), "{output}");
+    for text in [manifest, include_str!("../../kubernetes/job.yaml")] {
+        assert!(!text.contains("            privileged") && text.contains(r#"drop: ["ALL"]"#));
+        let image = concat!("rdma-perftools:v", env!("CARGO_PKG_VERSION"), "\n");
+        assert!(text.contains(image), "{image}");
+    }
+}
+
+#[test]
 fn server_continues_when_its_log_pipe_is_closed() {
     let mut child = rperf()
         .args(["-lp", "0"])

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
-use base::log;
+use base::log::{self, RateLimit};
 use base::peer_text::printable;
 use session::connect::{self, ServerAddr};
 use session::protocol::token::Token;
@@ -20,6 +20,12 @@ use super::hosts::{Host, output, parse_pods};
 
 /// Time that launchers have to end after the servers were stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of bytes of a line of a launcher. The rest of the line is omitted.
+const MAX_LINE: u64 = 4 << 10;
+/// Number of lines of a launcher that are logged without a limit of the rate.
+const BURST_LINES: u32 = 20;
+/// Sustained number of lines of a launcher per second.
+const LINES_PER_SECOND: u32 = 5;
 /// Time limit of a server for each step of a connection.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -288,7 +294,8 @@ fn spawn(name: String, command: &mut Command, token: &Token) -> Result<Launcher>
     let last_line = Arc::new(Mutex::new(String::new()));
     if let Some(stderr) = child.stderr.take() {
         let (name, last_line) = (name.clone(), Arc::clone(&last_line));
-        let forward = move || forward(stderr, &name, &last_line);
+        let log = move |line: &str| log::log(format_args!("{name}: {line}"));
+        let forward = move || forward(stderr, &last_line, log);
         let thread = std::thread::Builder::new().spawn(forward);
         thread.map_err(|e| Error::system("cannot create a thread", &e))?;
     }
@@ -300,15 +307,26 @@ fn spawn(name: String, command: &mut Command, token: &Token) -> Result<Launcher>
     })
 }
 
-/// Copies the messages of a launcher and its servers to the log.
-fn forward(stderr: impl Read, name: &str, last_line: &Mutex<String>) {
-    for line in BufReader::new(stderr).split(b'\n') {
-        let Ok(line) = line else { return };
-        let line = printable(String::from_utf8_lossy(&line).trim_end());
+/// Passes the messages of a launcher and its servers to `log`. A host decides how many and how long
+/// they are, so both are limited.
+fn forward(stderr: impl Read, last_line: &Mutex<String>, mut log: impl FnMut(&str)) {
+    let mut reader = BufReader::new(stderr);
+    let mut limit = RateLimit::new(BURST_LINES, LINES_PER_SECOND, Instant::now());
+    let mut bytes = Vec::new();
+    while let Ok(1..) = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut bytes) {
+        let line = printable(String::from_utf8_lossy(&bytes).trim_end());
         if !line.is_empty() && !line.contains("rperf: serving on ") {
-            log::log(format_args!("{name}: {line}"));
+            if limit.admits(Instant::now()) {
+                log(&line);
+            } else {
+                log::count_suppressed();
+            }
             *last_line.lock().unwrap_or_else(PoisonError::into_inner) = line;
         }
+        if !bytes.ends_with(b"\n") && reader.skip_until(b'\n').is_err() {
+            return;
+        }
+        bytes.clear();
     }
 }
 
@@ -429,5 +447,18 @@ mod tests {
             let help = remedy(line, has_ended, "n1", 7, "rperf");
             assert!(help.contains(expected), "{line}: {help}");
         }
+    }
+
+    #[test]
+    fn messages_of_a_host_are_limited() {
+        let (last_line, mut logged) = (Mutex::new(String::new()), Vec::new());
+        let long = std::io::repeat(b'x').take(1 << 20).chain(&b"\nnext\n"[..]);
+        forward(long, &last_line, |line| logged.push(line.to_owned()));
+        assert!(logged.len() == 2 && logged[0].len() <= 4096, "{logged:?}");
+        assert_eq!(logged[1], "next");
+        let (mut logged, flood) = (0, "line\n".repeat(100_000) + "last");
+        forward(flood.as_bytes(), &last_line, |_| logged += 1);
+        assert!((20..1000).contains(&logged), "{logged}");
+        assert_eq!(*last_line.lock().unwrap(), "last");
     }
 }

@@ -2,17 +2,16 @@
 //! interrupted run resumes.
 
 use std::collections::HashSet;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base::error::{Error, Result};
-use base::files::read_open_text;
+use base::files::{not_regular, read_open_text, temporary};
 use base::peer_text::printable_json;
 use measure::spec::Spec;
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 
 use super::cell::{Cell, Cells};
 use super::endpoint::Endpoint;
@@ -321,24 +320,6 @@ impl RecordFile {
         let replaced = temporary.persist(&self.path);
         replaced.map(drop).map_err(|e| error(e.error))
     }
-}
-
-/// Creates a file with a random name beside `path`, which it replaces later. It never opens a file
-/// or follows a link that another user made.
-fn temporary(path: &Path) -> std::io::Result<NamedTempFile> {
-    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(not_regular());
-    }
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    tempfile::Builder::new()
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory.unwrap_or(Path::new(".")))
-}
-
-fn not_regular() -> std::io::Error {
-    std::io::Error::other("it is not a regular file")
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Error {

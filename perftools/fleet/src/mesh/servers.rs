@@ -143,7 +143,7 @@ impl Servers {
     fn cell(&self, test: &MeshTest, pair: Pair, result: Result<ClientResult>) -> Cell {
         let limits = self.limits.get(&test.label).copied().unwrap_or_default();
         let checked = result.and_then(|result| {
-            let measured = Measured::parse(&result.measured)?;
+            let measured = Measured::parse(&result.measured.0)?;
             Ok((exceeded(&limits, &measured)?, measured))
         });
         match checked {

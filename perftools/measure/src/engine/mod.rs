@@ -62,6 +62,8 @@ pub struct DataPathCounts {
     pub acked: u64,
     /// Data messages that had arrived before. They are not counted otherwise.
     pub duplicates: u64,
+    /// Messages and credits that are not those of the peer. They are counted only here.
+    pub foreign: u64,
 }
 
 /// Memory that the peer may access.

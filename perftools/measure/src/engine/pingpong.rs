@@ -59,9 +59,32 @@ pub(crate) fn ping<W: DataPath, P: Peer>(
         }
         Ok(now)
     })?;
+    if !shape.is_reliable() {
+        check_replies(data_path, peer, waiter)?;
+    }
     // A reply that arrived after the next message was sent is not lost.
     let lost = result.unanswered();
     Ok(LoopResult { lost, ..result })
+}
+
+/// Waits until the server has finished, and checks that it sent all replies that arrived.
+fn check_replies<W: DataPath, P: Peer>(
+    data_path: &mut W,
+    peer: &P,
+    waiter: &mut Waiter,
+) -> Result<()> {
+    let sent = loop {
+        if let Some(sent) = peer.finished() {
+            break sent;
+        }
+        let until = Instant::now() + CHECK_INTERVAL;
+        await_message(data_path, peer, waiter, Some(until))?;
+    };
+    let arrived = data_path.counts().arrived.msgs;
+    if arrived > sent {
+        return Err(wrong_count(arrived, sent));
+    }
+    Ok(())
 }
 
 /// Runs the client of a one-sided test: posts one operation at a time, and records the whole round

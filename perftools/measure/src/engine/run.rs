@@ -107,6 +107,7 @@ pub(crate) fn run<W: DataPath, P: Peer>(
         received,
         lost: counted.lost,
         duplicates: data_path.counts().duplicates,
+        foreign: data_path.counts().foreign,
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
         max_cqe: Some(waiter.max_completions()),

@@ -71,6 +71,9 @@ pub struct SideStats {
     /// Messages of the peer that arrived again. They are counted only here.
     #[serde(default)]
     pub duplicates: u64,
+    /// Messages that arrived from another sender than the peer. They are counted only here.
+    #[serde(default)]
+    pub foreign: u64,
     /// TCP segments that this end retransmitted during the test, over all connections of the test.
     /// Only in tests over TCP, and over devices whose connections are those of the kernel's TCP
     /// (Soft-iWARP).
@@ -129,6 +132,7 @@ impl SideStats {
             sum.received = sum.received + part.received;
             sum.lost = sum.lost.saturating_add(part.lost);
             sum.duplicates = sum.duplicates.saturating_add(part.duplicates);
+            sum.foreign = sum.foreign.saturating_add(part.foreign);
             sum.verified = sum.verified.saturating_add(part.verified);
             sum.max_cqe = sum.max_cqe.max(part.max_cqe);
             sum.stalled = sum.stalled.max(part.stalled);

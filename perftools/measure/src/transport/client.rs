@@ -79,6 +79,7 @@ impl ClientSetup for RdmaClient {
                 "the server offers a larger depth than the client requested",
             ));
         }
+        self.end.datagrams = offer.datagrams;
         // A server of an earlier version ignores the option.
         if self.spec.server.gpu.is_some() && offer.via.memory.is_none() {
             return Err(
@@ -134,6 +135,7 @@ impl ClientSetup for RdmaClient {
                     source: self.end.opened.socket_addr(source, 0),
                     server: self.end.opened.socket_addr(*server, *port),
                     key: *key,
+                    qkey: offer.datagrams.qkey(),
                     settings: self.end.cm_settings(),
                 };
                 let count = self.end.qp_count();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 use base::ports;
-use ibverbs::{AccessFlags, QueuePair, Rc};
+use ibverbs::{AccessFlags, Qkey, QueuePair, Rc};
 use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
 use host::tcp::TcpConnection;
@@ -215,6 +215,8 @@ pub struct CmTarget {
     pub server: SocketAddr,
     /// Key of the connections.
     pub key: DataKey,
+    /// Q_Key of datagrams.
+    pub qkey: Qkey,
     /// Settings of the connections.
     pub settings: CmSettings,
 }
@@ -249,6 +251,7 @@ pub(crate) fn connect(
         server,
         key,
         settings,
+        ..
     } = *target;
     let private_data = request_id(key, index);
     let mut ports_left = MAX_PORTS;

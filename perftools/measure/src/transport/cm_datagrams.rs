@@ -5,16 +5,15 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
-use ibverbs::{AhAttr, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud, wr::Destination};
+use ibverbs::{
+    AhAttr, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud, qp::QpChange, wr::Destination,
+};
 use rdmacm::datagram::ServiceListener;
 use rdmacm::{ListenOptions, Resolver};
 
 use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, of_several, request_id, wrong_device};
 use super::data_path::AnyQp;
 use crate::data_key::DataKey;
-
-/// Queue key of datagrams in the UDP port space of rdma_cm (`RDMA_UDP_QKEY`).
-const QKEY: Qkey = Qkey(0x0123_4567);
 
 /// The address of a datagram endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +65,19 @@ pub fn client_address(bytes: &[u8], local: LocalAddress) -> Option<(AhAttr, Qpn)
 pub(super) struct UdListener {
     listener: ServiceListener,
     key: DataKey,
+    /// Q_Key of both ends. That of rdma_cm is the same for all programs.
+    qkey: Qkey,
 }
 
 impl UdListener {
     /// Listens on an address of a device for requests with `key`.
-    pub(super) fn new(address: SocketAddr, key: DataKey) -> Result<Self> {
+    pub(super) fn new(address: SocketAddr, key: DataKey, qkey: Qkey) -> Result<Self> {
         let listener = ListenOptions::new().backlog(8).bind_datagram(address)?;
-        Ok(Self { listener, key })
+        Ok(Self {
+            listener,
+            key,
+            qkey,
+        })
     }
 
     /// Returns the port, which the system chose.
@@ -135,6 +140,7 @@ impl UdListener {
                 continue;
             };
             request.start_qp(&mut qp)?;
+            qp.modify(&QpChange::new().qkey(self.qkey))?;
             let address = qp
                 .pd()
                 .create_ah(&to)
@@ -145,7 +151,7 @@ impl UdListener {
                 Destination {
                     address,
                     qpn,
-                    qkey: QKEY,
+                    qkey: self.qkey,
                 },
             ));
         }
@@ -166,6 +172,7 @@ pub(super) fn connect(
         source,
         server,
         key,
+        qkey,
         ..
     } = *target;
     let route = Resolver::new(server)
@@ -176,10 +183,11 @@ pub(super) fn connect(
         return Err(wrong_device(target, route.device_name(), device));
     }
     route.start_qp(&mut qp)?;
+    qp.modify(&QpChange::new().qkey(qkey))?;
     let service = route.query(&private_data(key, index, qp.qp_num(), local), timeout)?;
     key.check_server(&service.private_data)?;
     let to = service.address.destination(&mut qp)?;
-    Ok(AnyQp::Ud(qp, to))
+    Ok(AnyQp::Ud(qp, Destination { qkey, ..to }))
 }
 
 #[cfg(test)]

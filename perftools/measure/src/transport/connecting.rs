@@ -11,7 +11,7 @@ use ibverbs::{
 
 use super::QpEndpoint;
 use super::data_path::AnyQp;
-use super::endpoint::{PreparedQp, QKEY, RdmaEndpoint, UnconnectedQp};
+use super::endpoint::{PreparedQp, RdmaEndpoint, UnconnectedQp};
 use super::multicast;
 
 impl RdmaEndpoint {
@@ -68,11 +68,11 @@ impl RdmaEndpoint {
             }
             UnconnectedQp::Ud(mut qp) => {
                 let to = self.hold_address(&mut qp, &path, &remote);
-                to.map(|address| AnyQp::Ud(qp, destination(address, remote.qpn)))
+                to.map(|address| AnyQp::Ud(qp, self.destination(address, remote.qpn)))
             }
             UnconnectedQp::Srd(mut qp) => {
                 let to = self.hold_address(&mut qp, &path, &remote);
-                to.map(|address| AnyQp::Srd(qp, destination(address, remote.qpn)))
+                to.map(|address| AnyQp::Srd(qp, self.destination(address, remote.qpn)))
             }
         }
         .map_err(Error::from)
@@ -126,7 +126,7 @@ impl RdmaEndpoint {
             };
             if !receives {
                 let to = group.destination(&mut qp)?;
-                return Ok(AnyQp::Ud(qp, to));
+                return Ok(AnyQp::Ud(qp, self.destination(to.address, to.qpn)));
             }
             group.attach(&mut qp)?;
             let to = match path.sgid_index {
@@ -137,25 +137,18 @@ impl RdmaEndpoint {
                 .pd
                 .create_ah(&to)
                 .and_then(|address| qp.hold_address(&address))?;
-            Ok(AnyQp::Ud(
-                qp,
-                Destination {
-                    address,
-                    qpn: Qpn(peer.qpn),
-                    qkey: group.ud_address().qkey,
-                },
-            ))
+            Ok(AnyQp::Ud(qp, self.destination(address, Qpn(peer.qpn))))
         });
         qps.collect()
     }
-}
 
-/// Returns the destination of the datagrams to a queue pair.
-fn destination(address: HeldAddress, qpn: Qpn) -> Destination {
-    Destination {
-        address,
-        qpn,
-        qkey: QKEY,
+    /// Returns the destination of the datagrams to a queue pair.
+    fn destination(&self, address: HeldAddress, qpn: Qpn) -> Destination {
+        Destination {
+            address,
+            qpn,
+            qkey: self.datagrams.qkey(),
+        }
     }
 }
 

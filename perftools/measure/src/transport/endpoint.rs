@@ -6,7 +6,7 @@ use host::hardware::Hardware;
 use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, DatagramAttr, DuplexTransport, ErrorKind, Gid,
     GidIndex, Mtu, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath,
-    SendTransport, SrqOptions, Uc, Ud, caps::OdpGeneralCaps, efa::Srd,
+    SendTransport, SrqOptions, Uc, Ud, caps::OdpGeneralCaps, efa::Srd, qp::QpChange,
 };
 
 use rdmacm::datagram::multicast::Membership;
@@ -21,6 +21,7 @@ use super::gpu::TestGpu;
 use super::path_checks::check_path;
 use super::xrc::{SharedRecvQueue, XrcConnection};
 use super::{ConnectedEndpoint, LinkType, QpEndpoint};
+use crate::data_key::DatagramKey;
 use crate::engine::payload::Payload;
 use crate::spec::connection::ConnectionInfo;
 use crate::spec::modes::Wait;
@@ -35,9 +36,6 @@ const DEFAULT_INLINE: u32 = 64;
 /// Largest message in bytes that is sent inline by default in latency tests; the same as that of
 /// ib_send_lat.
 const DEFAULT_LATENCY_INLINE: u32 = 236;
-
-/// Queue key of datagrams; the same as that of qperf.
-pub(super) const QKEY: Qkey = Qkey(0x1111_1111);
 
 /// A queue pair with the data that the peer needs to connect to it.
 #[derive(Debug)]
@@ -91,6 +89,8 @@ pub(super) struct RdmaEndpoint {
     wait: Wait,
     /// Path settings of this end, which take precedence over those of the test.
     path_settings: PathSettings,
+    /// Numbers that the messages of the test carry. The client gets them from the server.
+    pub(super) datagrams: DatagramKey,
     /// Multicast group of the test, if this end has joined one.
     pub(super) group: Option<Membership>,
     /// GPU whose memory holds the messages; none: host memory.
@@ -189,6 +189,7 @@ impl RdmaEndpoint {
             queues,
             wait: side.wait,
             path_settings: side.path,
+            datagrams: DatagramKey::random(),
             group: None,
         })
     }
@@ -320,6 +321,7 @@ impl RdmaEndpoint {
         let path = tuning
             .retry_count
             .map_or(path, |count| path.retry_cnt(count));
+        let qkey = self.datagrams.qkey();
         let qp = match self.shape.plan.service {
             Service::Uc => {
                 UnconnectedQp::Uc(self.create_qp(index).and_then(|qp| init_qp(qp, &path))?)
@@ -327,8 +329,11 @@ impl RdmaEndpoint {
             Service::Ud => {
                 let mut qp: QueuePair<Ud> = self.create_qp(index)?;
                 match &self.group {
-                    Some(group) => group.start_qp(&mut qp),
-                    None => qp.start(&datagram_attr(&path).psn(psn)),
+                    Some(group) => {
+                        group.start_qp(&mut qp)?;
+                        qp.modify(&QpChange::new().qkey(qkey))
+                    }
+                    None => qp.start(&datagram_attr(&path, qkey).psn(psn)),
                 }?;
                 UnconnectedQp::Ud(qp)
             }
@@ -340,7 +345,7 @@ impl RdmaEndpoint {
             }
             Service::Srd => {
                 let mut qp: QueuePair<Srd> = self.create_qp(index)?;
-                qp.start(&datagram_attr(&path).psn(psn))?;
+                qp.start(&datagram_attr(&path, qkey).psn(psn))?;
                 UnconnectedQp::Srd(qp)
             }
             Service::Dc => {
@@ -432,7 +437,10 @@ impl RdmaEndpoint {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let memory = (shape, self.payload.clone(), gpu.as_ref());
                 let data_path = VerbsDataPath::new(qps, &self.pd, (cq, channel), srq, memory)?;
-                let data_path = data_path.with_group(group.take()).on_iwarp(is_iwarp);
+                let data_path = data_path
+                    .with_first_imm(self.datagrams.first_imm)
+                    .with_group(group.take())
+                    .on_iwarp(is_iwarp);
                 if shape.confirms_writes {
                     return data_path.confirming_placement(&self.pd);
                 }
@@ -451,6 +459,6 @@ fn too_many_qps() -> Error {
     Error::protocol("the test has fewer queue pairs than requested")
 }
 /// Returns the attributes of a datagram queue pair on a path.
-fn datagram_attr(path: &RcPath) -> DatagramAttr {
-    DatagramAttr::new(path.port_num, QKEY).pkey_index(path.pkey_index)
+fn datagram_attr(path: &RcPath, qkey: Qkey) -> DatagramAttr {
+    DatagramAttr::new(path.port_num, qkey).pkey_index(path.pkey_index)
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use base::error::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::data_key::DataKey;
+use crate::data_key::{DataKey, DatagramKey};
 use crate::engine::DataPath;
 use crate::spec::connection::ConnectionInfo;
 use crate::spec::plan::Plan;
@@ -134,6 +134,8 @@ pub struct Offer {
     pub client_address: usize,
     /// Method of connecting.
     pub method: ConnectMethod,
+    /// Numbers that the messages of the test carry.
+    pub datagrams: DatagramKey,
     /// Multicast group that the client sends to, if the test has several receivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<IpAddr>,

@@ -102,15 +102,14 @@ impl RdmaServer {
             let ip = address
                 .ip
                 .ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
-            let key = DataKey::random();
+            let (at, key) = (end.opened.socket_addr(ip, 0), DataKey::random());
             let (pending, port) = if shape.plan.service == Service::Ud {
-                let listener = UdListener::new(end.opened.socket_addr(ip, 0), key)?;
+                let listener = UdListener::new(at, key, end.datagrams.qkey())?;
                 let port = listener.port();
                 let local = end.local_address(address);
                 (PendingConnection::CmDatagrams(listener, local), port)
             } else {
-                let listener =
-                    CmListener::new(end.opened.socket_addr(ip, 0), key, end.cm_settings())?;
+                let listener = CmListener::new(at, key, end.cm_settings())?;
                 let port = listener.port();
                 (PendingConnection::Cm(listener), port)
             };
@@ -136,6 +135,7 @@ impl RdmaServer {
             mtu,
             client_address,
             method,
+            datagrams: end.datagrams,
             group,
             via: via.clone(),
         };

@@ -89,6 +89,7 @@ pub(crate) fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
     ));
     all.extend(rate_limit(spec));
     all.extend(few_messages(spec, local, remote));
+    all.extend(foreign(local, remote));
     let lost = lost(spec, local, remote);
     // A lost message can cause a stall too. Report only the loss in that case.
     if lost.is_none() {
@@ -195,6 +196,14 @@ fn mtu(connection: &ConnectionInfo) -> Option<Warning> {
     (mtu < 4096).then(|| Warning::new(WarningKind::SmallMtu, text))
 }
 
+fn foreign(local: &SideStats, remote: &SideStats) -> Option<Warning> {
+    let foreign = local.foreign.saturating_add(remote.foreign);
+    let text = format!(
+        "{foreign} messages of another sender arrived, and are not counted; help: repeat the test while no other program sends to this device"
+    );
+    (foreign > 0).then(|| Warning::new(WarningKind::Foreign, text))
+}
+
 fn lost(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
     let lost = local.lost + remote.lost;
     let sent = local.sent.msgs + remote.sent.msgs;
@@ -276,6 +285,8 @@ mod tests {
         assert_eq!(kinds(&bad, &[], false)[2], WarningKind::SmallMtu);
         bad.local_stats.lost = 0;
         assert_eq!(kinds(&bad, &[], false)[3], WarningKind::Stalled);
+        (bad.local_stats.foreign, bad.remote_stats.foreign) = (u64::MAX, 1);
+        assert_eq!(kinds(&bad, &[], false)[3], WarningKind::Foreign);
         let text = stalled(&bad.local_stats).unwrap().text;
         assert!(
             text.starts_with("nothing completed for 480 ms, which"),

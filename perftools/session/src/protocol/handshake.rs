@@ -12,8 +12,10 @@
 //! ```
 //! A length has 16 bits, in network byte order. It is 0 if the server rejects the client.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base::error::{Error, Result};
@@ -61,12 +63,32 @@ fn read_message(stream: &TcpStream, timeout: Duration) -> Result<Option<[u8; MES
     Ok(Some(message))
 }
 
+/// Number of accepted clients whose messages are remembered.
+const REMEMBERED: usize = 4096;
+
+/// Remembers the message of an accepted client. Returns `false` if it had come before: it is a
+/// recording, because each client has an ephemeral key of its own. Whoever sends it cannot read the
+/// reply, and would keep a connection pending until the server has waited for a request in vain.
+fn is_new(message: &[u8; MESSAGE_LEN]) -> bool {
+    static LATEST: Mutex<VecDeque<[u8; MESSAGE_LEN]>> = Mutex::new(VecDeque::new());
+    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+    if latest.contains(message) {
+        return false;
+    }
+    if latest.len() == REMEMBERED {
+        latest.pop_front();
+    }
+    latest.push_back(*message);
+    true
+}
+
 /// Performs the handshake of a server, which has a token or none. `client` is the greeting that it
 /// received.
 ///
 /// # Errors
-/// Returns [`Kind::Limit`](base::error::Kind::Limit) if the client does not have the token, and an
-/// error if it sends nothing within `timeout`. The client is not notified: see [`reject`].
+/// Returns [`Kind::Limit`](base::error::Kind::Limit) if the client does not have the token or
+/// repeats the message of another one, and an error if it sends nothing within `timeout`. The
+/// client is not notified: see [`reject`].
 pub fn accept(
     stream: &TcpStream,
     token: Option<&Token>,
@@ -78,6 +100,11 @@ pub fn accept(
     };
     let message = read_message(stream, timeout)?.unwrap_or([0; MESSAGE_LEN]);
     let (reply, keys) = respond(token, client, &message)?;
+    if !is_new(&message) {
+        return Err(Error::limit(
+            "the client repeated the handshake of another connection",
+        ));
+    }
     write_message(stream, &reply)?;
     Ok(keys)
 }
@@ -240,6 +267,25 @@ mod tests {
             let error = connect(&client, &server, own, TIMEOUT).unwrap_err();
             assert!(error.to_string().contains(text), "{error}");
         }
+    }
+
+    #[test]
+    fn a_repeated_handshake_is_rejected() {
+        let token = token("0123456789abcdef");
+        let (client, server) = pair();
+        let mut state = handshake(&token, &hello::own(false), &hello::own(true), true).unwrap();
+        let message = next_message(&mut state).unwrap();
+        let send = || {
+            write_message(&client, &message).unwrap();
+            accept(&server, Some(&token), &hello::own(false), TIMEOUT)
+        };
+        send().unwrap();
+        let error = send().unwrap_err();
+        assert_eq!(error.kind(), Kind::Limit);
+        assert!(
+            error.to_string().contains("repeated the handshake"),
+            "{error}"
+        );
     }
 
     #[test]

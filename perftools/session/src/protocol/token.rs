@@ -1,12 +1,13 @@
 //! The shared secret of servers and clients, and the key that is derived from it.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::{Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use base::error::{Error, Kind, Result};
 use rdma_noise::{Key, TOKEN_LEN};
+use rustix::process::geteuid;
 
 /// Number of random bytes of a secret that this program creates.
 const RANDOM_LEN: usize = 32;
@@ -30,8 +31,8 @@ impl Token {
     /// Reads a secret from a file. Line breaks at its end are removed.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, if other users may read it, or if the secret is
-    /// too short or too long.
+    /// Returns an error if the file cannot be read, if other users may read it, if it belongs to
+    /// another user and this process is root's, or if the secret is too short or too long.
     pub fn read(path: &Path) -> Result<Self> {
         let system =
             |e| Error::system(format!("cannot read the token file {}", path.display()), &e);
@@ -49,6 +50,7 @@ impl Token {
             ))
             .with_help("write the token to a file and run `chmod 600` on it"));
         }
+        check_owner(path, metadata.uid(), geteuid().as_raw())?;
         let mode = metadata.permissions().mode();
         let group = access_control_list(&file).map_or(mode >> 3 & 7, |list| group_access(&list));
         if mode & 0o007 != 0 || group != 0 {
@@ -108,6 +110,17 @@ impl Token {
     pub(super) fn key(&self) -> &Key {
         &self.key
     }
+}
+
+/// Checks the owner of a file that a user reads. Root could read the file of any user, who then
+/// knows and chooses the token.
+fn check_owner(path: &Path, owner: u32, reader: u32) -> Result<()> {
+    if reader != 0 || owner == 0 {
+        return Ok(());
+    }
+    let path = path.display();
+    let text = format!("the token file {path} belongs to another user (UID {owner})");
+    Err(Error::limit(text).with_help(format!("run `chown root {path}`")))
 }
 
 /// Returns the access control list of a file, as the kernel encodes it; `None` if it has none.
@@ -213,6 +226,29 @@ mod tests {
         };
         set(&users).unwrap();
         set(&group).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_token_file_of_another_user_is_rejected_for_root() {
+        let path = Path::new("token");
+        let error = check_owner(path, 1000, 0).unwrap_err().to_string();
+        assert!(
+            error.contains("(UID 1000); help: run `chown root token`"),
+            "{error}"
+        );
+        // An access control list lets a service read the file of an administrator.
+        for (owner, reader) in [(0, 0), (1000, 1000), (0, 1000), (1000, 1001)] {
+            check_owner(path, owner, reader).unwrap();
+        }
+        let path = std::env::temp_dir().join(format!("rperf-owner-{}", std::process::id()));
+        std::fs::write(&path, "0123456789abcdef").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let given_away = std::os::unix::fs::chown(&path, Some(1000), None).is_ok();
+        assert_eq!(
+            Token::read(&path).is_err(),
+            given_away && geteuid().is_root()
+        );
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -274,6 +274,7 @@ mod tests {
         let side = SideStats {
             lost: 0,
             duplicates: 0,
+            foreign: 0,
             retransmitted: None,
             jitter: None,
             port_counters: None,

@@ -170,6 +170,37 @@ fn delegate(server: SocketAddr, peer: SocketAddr, timeout: Duration) -> Result<C
 }
 
 #[test]
+fn messages_of_a_coordinator_out_of_turn_end_the_session() {
+    let backend = FakeBackend::default();
+    with_rules(mesh_rules("127.0.0.0/8"), &backend, |address| {
+        let request = |common_start| {
+            let mut spec = Spec::new(Test::RcLat);
+            spec.limit = Limit::Time(Duration::from_secs(600));
+            let request = ClientRequest {
+                spec,
+                host: address.ip().to_string(),
+                port: address.port(),
+                wait: SHORT,
+                common_start,
+            };
+            let (timeout, limit) = (Duration::from_secs(30), Duration::from_secs(60));
+            RemoteTest::request("client", &server_addr(address), timeout, request, limit).unwrap()
+        };
+        let mut early = request(false);
+        early.start(0).unwrap();
+        let mut repeated = request(true);
+        repeated.wait_until_connected().unwrap();
+        repeated.clock_offset().unwrap();
+        repeated.start(0).unwrap();
+        repeated.start(0).unwrap();
+        for test in [early, repeated] {
+            let error = test.result().unwrap_err().to_string();
+            assert!(error.contains("an unexpected message: start"), "{error}");
+        }
+    });
+}
+
+#[test]
 fn coordinators_reach_allowed_networks_only() {
     let backend = FakeBackend::default();
     with_rules(mesh_rules("192.0.2.0/24"), &backend, |address| {

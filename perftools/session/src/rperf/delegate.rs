@@ -17,7 +17,7 @@
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -130,19 +130,23 @@ fn run<B: Backend>(
         interrupt: Interrupt::default(),
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let (sender, starts) = channel();
-    let started = OnceLock::new();
+    let (sender, starts) = sync_channel(1);
+    let (started, failure) = (OnceLock::new(), OnceLock::new());
+    let awaits_start = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = Watcher {
             connection,
             reader,
             stop: Arc::clone(&stop),
             server_stop: context.stop,
+            awaits_start: &awaits_start,
             starts: sender,
+            failure: &failure,
         };
         spawn_scoped(scope, "coordinator", move || watcher.run())?;
         let before_start = || {
             if request.common_start {
+                awaits_start.store(true, Ordering::Relaxed);
                 connection.send(&Message::Connected)?;
                 wait_for_start(&starts)?;
             }
@@ -162,8 +166,9 @@ fn run<B: Backend>(
         let result = open(&peer, spec.client.timeout, &stop)
             .and_then(|stream| client::run_test(stream, &spec, backend, &control, &peer.interrupt));
         connection.end_reading();
+        let result = result.map_err(|error| failure.get().cloned().unwrap_or(error))?;
         Ok(ClientResult {
-            measured: context.diagnosis.record(result?)?,
+            measured: context.diagnosis.record(result)?,
             started: started.get().copied().unwrap_or_default(),
         })
     })
@@ -253,15 +258,27 @@ struct Watcher<'a> {
     stop: Arc<AtomicBool>,
     /// Set when the server stops.
     server_stop: &'a AtomicBool,
-    starts: Sender<u64>,
+    /// The test is connected, and the coordinator has not started it yet.
+    awaits_start: &'a AtomicBool,
+    starts: SyncSender<u64>,
+    /// Error of a coordinator that sends messages out of turn.
+    failure: &'a OnceLock<Error>,
 }
 
 impl Watcher<'_> {
     /// Replies to the coordinator and sends heartbeats until the connection cannot be read anymore.
-    /// Stops the test if the coordinator disconnects or the server stops.
+    /// Stops the test if the coordinator disconnects or sends a message out of turn, or if the
+    /// server stops.
     fn run(mut self) {
         let mut heartbeat = Instant::now();
-        while self.step(&mut heartbeat).is_ok() && !self.server_stop.load(Ordering::Relaxed) {}
+        while !self.server_stop.load(Ordering::Relaxed) {
+            if let Err(error) = self.step(&mut heartbeat) {
+                if error.kind() == Kind::Protocol {
+                    let _ = self.failure.set(error);
+                }
+                break;
+            }
+        }
         self.stop.store(true, Ordering::Relaxed);
     }
 
@@ -282,9 +299,12 @@ impl Watcher<'_> {
             }
         }
         match self.reader.receive::<Message>(Some(MESSAGE_TIMEOUT))? {
-            Message::AskClock => self.connection.send(&Message::Clock { nanos: clock() }),
-            Message::Start { at } => {
-                let _ = self.starts.send(at);
+            Message::AskClock if self.awaits_start.load(Ordering::Relaxed) => {
+                self.connection.send(&Message::Clock { nanos: clock() })
+            }
+            // A second start would fill the memory of this host, and no test needs one.
+            Message::Start { at } if self.awaits_start.swap(false, Ordering::Relaxed) => {
+                let _ = self.starts.try_send(at);
                 Ok(())
             }
             other => Err(other.unexpected("the coordinator")),

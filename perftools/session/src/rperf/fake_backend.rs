@@ -9,6 +9,7 @@ use std::time::Duration;
 use base::error::{Error, Result};
 use host::hardware::Hardware;
 use ibverbs::Gid;
+use measure::data_key::DatagramKey;
 use measure::engine::fake::{self, FakeDataPath};
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::modes::Wait;
@@ -128,6 +129,7 @@ impl<'a> Backend for &'a FakeBackend {
             mtu: 1024,
             client_address: 0,
             method,
+            datagrams: DatagramKey::random(),
             group: None,
             via: connection_info(),
         };

@@ -13,8 +13,8 @@ use measure::spec::connection::ConnectionInfo;
 use measure::stats::SideStats;
 use measure::transport::{ClientEndpoints, ClientInfo, Offer};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use crate::diagnosis::EncodedRecord;
 use crate::probe::ReflectorInfo;
 
 /// A message from either end.
@@ -123,8 +123,8 @@ pub struct ClientRequest {
 /// Result of a requested test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientResult {
-    /// Record of the test, as JSON: see [`Diagnosis::record`](crate::diagnosis::Diagnosis::record).
-    pub measured: Value,
+    /// Record of the test: see [`Diagnosis::record`](crate::diagnosis::Diagnosis::record).
+    pub measured: EncodedRecord,
     /// Time of the server's clock at which the test started, in nanoseconds.
     pub started: u64,
 }
@@ -191,5 +191,16 @@ mod tests {
         let error = message.or_error("the server").unwrap_err();
         let expected = "the server: cannot receive from the peer: invalid message: unknown variant `srd_bw`; help: the rperf there is older";
         assert!(error.to_string().starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn records_are_parsed_by_the_coordinator_only() {
+        // Parsed, each of these objects would take a hundred times its length.
+        let text = format!("[{}0]", "{\"\":0},".repeat(9000));
+        let text = format!("{{\"client_result\":{{\"measured\":{text},\"started\":0}}}}");
+        let Message::ClientResult(result) = serde_json::from_str(&text).unwrap() else {
+            panic!("another message");
+        };
+        assert!(text.contains(result.measured.0.get()));
     }
 }

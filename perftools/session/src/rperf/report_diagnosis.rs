@@ -5,10 +5,9 @@ use measure::result::{TestResult, Warning};
 use measure::stats::port_counters::CounterChanges;
 use report::record::Measured;
 use report::warning::cause;
-use serde_json::Value;
 
 use crate::answer::Answer;
-use crate::diagnosis::Diagnosis;
+use crate::diagnosis::{Diagnosis, EncodedRecord};
 
 /// Judges results with the crate `report`.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +22,8 @@ impl Diagnosis for Report {
         cause::explain(error, changes, seconds)
     }
 
-    fn record(&self, result: TestResult) -> Result<Value> {
-        Measured::new(result, &[]).encode()
+    fn record(&self, result: TestResult) -> Result<EncodedRecord> {
+        Measured::new(result, &[]).encode().map(EncodedRecord)
     }
 }
 

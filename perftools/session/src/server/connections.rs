@@ -127,7 +127,7 @@ impl Connections {
         stream: &TcpStream,
         peer: IpAddr,
     ) -> io::Result<Option<Registration<'_>>> {
-        let source = source(peer);
+        let source = counted_address(peer);
         let mut open = self.open();
         make_room(&mut open, source);
         let full = |open: &mut HashMap<_, _>| has_max_threads(open, source);
@@ -215,7 +215,7 @@ fn make_room(open: &mut HashMap<u64, OpenConnection>, source: IpAddr) {
 
 /// Returns the address that connections are counted by. A host with IPv6 usually has all addresses
 /// of a network of 64 bits.
-fn source(peer: IpAddr) -> IpAddr {
+pub fn counted_address(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
         v4 @ IpAddr::V4(_) => v4,

@@ -19,6 +19,8 @@ use ibverbs::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{Accepting, ConnectParams, ConnectRequest, Connection, InProgress, Listener};
 
+use session::server::connections::counted_address;
+
 use super::MAX_SIZE;
 use super::closed_listener::ListeningSocket;
 use super::endpoint::{CompletionKind, RpingEndpoint};
@@ -91,7 +93,7 @@ impl Activity {
 /// A client with its thread.
 struct Client<'scope> {
     thread: thread::ScopedJoinHandle<'scope, ()>,
-    source: IpAddr,
+    address: IpAddr,
     activity: Arc<Activity>,
 }
 
@@ -171,8 +173,7 @@ pub(crate) fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFl
                 .is_none_or(|ca| ca == request.device_name())
                 && args.port.is_none_or(|port| port == request.port_num());
             let peer = request.peer_addr();
-            let source = peer.ip().to_canonical();
-            if !is_on_selected_port || !has_room(&clients, source) {
+            if !is_on_selected_port || !has_room(&clients, peer.ip()) {
                 // Dropping the request rejects it.
                 continue;
             }
@@ -184,7 +185,7 @@ pub(crate) fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFl
                 };
                 Ok(Client {
                     thread: spawn_scoped_with_stack(scope, "client", STACK_SIZE, serve)?,
-                    source,
+                    address: peer.ip(),
                     activity: observed,
                 })
             });
@@ -209,13 +210,15 @@ fn open(latest: &mut Option<Context>, request: &ConnectRequest) -> Result<Contex
     Ok(context)
 }
 
-/// Returns `true` if a client from `source` can be served. If there are too many, closes a
+/// Returns `true` if a client at `address` can be served. If there are too many, closes a
 /// connection of the address with the most: the one that has been idle for the longest time, or
 /// whose client has not completed the handshake.
-fn has_room(clients: &[Client<'_>], source: IpAddr) -> bool {
+fn has_room(clients: &[Client<'_>], address: IpAddr) -> bool {
+    let source = counted_address(address);
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for client in clients {
-        *counts.entry(client.source).or_default() += 1;
+        let counted = counted_address(client.address);
+        *counts.entry(counted).or_default() += 1;
     }
     let of_source = counts.get(&source).copied().unwrap_or(0);
     let crowded = if of_source >= MAX_CLIENTS_PER_ADDRESS {
@@ -226,9 +229,9 @@ fn has_room(clients: &[Client<'_>], source: IpAddr) -> bool {
     } else {
         return true;
     };
-    let candidates = clients
-        .iter()
-        .filter(|client| client.source == crowded && client.activity.can_be_closed());
+    let candidates = clients.iter().filter(|client| {
+        counted_address(client.address) == crowded && client.activity.can_be_closed()
+    });
     let Some(client) = candidates.max_by_key(|client| client.activity.idle_time()) else {
         return false;
     };
@@ -425,18 +428,18 @@ mod tests {
     /// Calls a function with clients that have these addresses, are established or not, and have
     /// been idle for these times. Returns its result and the numbers of the closed ones.
     fn with_clients<T>(
-        clients: &[(u8, bool, Duration)],
+        clients: &[(IpAddr, bool, Duration)],
         check: impl FnOnce(&[Client<'_>]) -> T,
     ) -> (T, Vec<usize>) {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let client = |(address, is_established, idle): &(u8, bool, Duration)| Client {
+            let client = |(address, is_established, idle): &(IpAddr, bool, Duration)| Client {
                 thread: scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {
                         thread::sleep(Duration::from_millis(5));
                     }
                 }),
-                source: IpAddr::from([192, 0, 2, *address]),
+                address: *address,
                 activity: Arc::new(Activity {
                     start: Instant::now().checked_sub(*idle).unwrap(),
                     is_established: AtomicBool::new(*is_established),
@@ -454,13 +457,33 @@ mod tests {
         })
     }
 
-    const NEW: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 99));
+    const NEW: IpAddr = address(99);
+
+    const fn address(last: u8) -> IpAddr {
+        IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, last))
+    }
+
+    #[test]
+    fn a_network_of_64_bits_is_one_address() {
+        let of_network = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
+        let full: Vec<_> = (0..)
+            .take(MAX_CLIENTS_PER_ADDRESS)
+            .map(|n| (of_network(n), true, MIN_IDLE * 2))
+            .collect();
+        let (is_served, closed) = with_clients(&full, |all| has_room(all, of_network(999)));
+        assert!(is_served && closed.len() == 1, "{closed:?}");
+        let other = IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, 1]);
+        assert_eq!(
+            with_clients(&full, |all| has_room(all, other)),
+            (true, vec![])
+        );
+    }
 
     #[test]
     fn most_idle_connection_makes_room() {
         // Eight addresses with as many clients.
         let mut clients: Vec<_> = (0..MAX_CLIENTS)
-            .map(|n| ((n % 8).to_le_bytes()[0], true, Duration::ZERO))
+            .map(|n| (address((n % 8).to_le_bytes()[0]), true, Duration::ZERO))
             .collect();
         let few = &clients[1..];
         assert_eq!(with_clients(few, |all| has_room(all, NEW)), (true, vec![]));
@@ -468,7 +491,7 @@ mod tests {
         let full = with_clients(&clients, |all| has_room(all, NEW));
         assert_eq!(full, (false, vec![]));
         // The address with the most clients.
-        clients[8].0 = 1;
+        clients[8].0 = address(1);
         clients[9].2 = MIN_IDLE;
         clients[17].2 = MIN_IDLE * 2;
         clients[18].2 = MIN_IDLE * 3;
@@ -478,12 +501,12 @@ mod tests {
 
     #[test]
     fn handshakes_of_a_crowded_address_are_closed_first() {
-        let mut clients = vec![(1, true, MIN_IDLE * 9)];
-        let pending = |n| (2, n != 7, Duration::from_millis(n));
+        let mut clients = vec![(address(1), true, MIN_IDLE * 9)];
+        let pending = |n| (address(2), n != 7, Duration::from_millis(n));
         clients.extend((1..=MAX_CLIENTS_PER_ADDRESS as u64).map(pending));
         let other = with_clients(&clients, |all| has_room(all, NEW));
         assert_eq!(other, (true, vec![]));
-        let crowded = IpAddr::from([192, 0, 2, 2]);
+        let crowded = address(2);
         let same = with_clients(&clients, |all| {
             (has_room(all, crowded), has_room(all, crowded))
         });

@@ -7,9 +7,8 @@ use measure::result::{TestResult, Warning};
 use measure::stats::port_counters::CounterChanges;
 use report::record::{Measured, Outcome};
 use report::warning::{self, cause};
-use serde_json::Value;
 use session::answer::Answer;
-use session::diagnosis::Diagnosis;
+use session::diagnosis::{Diagnosis, EncodedRecord};
 
 /// Judges results with the crate `report` and the conditions of this host.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +23,9 @@ impl Diagnosis for RecordDiagnosis {
         cause::explain(error, changes, seconds)
     }
 
-    fn record(&self, result: TestResult) -> Result<Value> {
-        Measured::new(result, &self.host_warnings()).encode()
+    fn record(&self, result: TestResult) -> Result<EncodedRecord> {
+        let record = Measured::new(result, &self.host_warnings());
+        record.encode().map(EncodedRecord)
     }
 }
 

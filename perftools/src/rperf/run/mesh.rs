@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
+use base::files::replace;
 use base::log;
 use fleet::mesh::coordinator::{self, MeshProgress, has_failed};
 use fleet::mesh::devices::{self, Devices};
@@ -81,8 +82,7 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
         file.finish(&record)?;
     }
     if let Some(path) = &mesh.html {
-        std::fs::write(path, html::page(&record))
-            .map_err(|e| Error::system(format!("cannot write {}", path.display()), &e))?;
+        replace(path, &html::page(&record))?;
     }
     if global.json {
         let mut out = BufWriter::new(stdout().lock());

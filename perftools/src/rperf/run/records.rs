@@ -1,10 +1,11 @@
 //! Commands that read saved records: `rperf compare` and `rperf report`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
 use base::error::{Error, Result};
+use base::files::replace;
 use fleet::mesh;
 use fleet::mesh::record::{MeshRecord, read_text};
 use report::compare;
@@ -120,9 +121,7 @@ pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -
 /// Writes a page to the file `output` or to standard output.
 fn write_page(page: &str, output: Option<&str>) -> Result<()> {
     match output {
-        Some(path) => {
-            fs::write(path, page).map_err(|e| Error::system(format!("cannot write {path}"), &e))
-        }
+        Some(path) => replace(path.as_ref(), page),
         None if stdout().is_terminal() => {
             Err(Error::usage("cannot write an HTML page to a terminal")
                 .with_help("name a file with --output (-o), such as -o report.html"))

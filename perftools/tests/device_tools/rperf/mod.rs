@@ -2,6 +2,7 @@
 
 mod counters;
 mod failures;
+mod foreign;
 mod options;
 mod payload;
 mod transfers;

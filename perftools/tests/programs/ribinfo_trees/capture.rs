@@ -245,6 +245,41 @@ fn capture_follows_no_link_and_replaces_nothing() {
 }
 
 #[test]
+fn names_of_a_tree_do_not_leave_the_capture() {
+    let tree = TempDir::new();
+    tree.write(
+        "etc/opensm/opensm.conf",
+        "root_guid_file ../../victim/nologin\ncn_guid_file /etc/../victim/nologin\n\
+         io_guid_file //etc/./guids\nguid_routing_order_file /probe.json\n\
+         partition_config_file ../../../victim/nologin\n",
+    );
+    for file in ["victim/nologin", "etc/guids"] {
+        tree.write(file, "0x0002c90300000001\n");
+    }
+    tree.write("probe.json", "{}");
+    let outside = TempDir::new();
+    outside.write("victim/file", "");
+    let copy = outside.path().join("out/capture");
+    fs::create_dir(outside.path().join("out")).expect("a directory");
+    let (text, status) = ribinfo(tree.path(), &["capture", copy.to_str().expect("a path")]);
+    assert_eq!(status, 0, "{text}");
+    let captured = files(&copy);
+    let paths = captured.iter().map(|(path, _)| Path::new(path));
+    let mut names: Vec<_> = paths
+        .map(|path| path.strip_prefix(&copy).expect("below"))
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["etc/guids", "etc/opensm/opensm.conf", "probe.json"].map(Path::new)
+    );
+    for directory in ["", "out", "victim"] {
+        let entries = fs::read_dir(outside.path().join(directory)).expect("a directory");
+        assert_eq!(entries.count(), if directory.is_empty() { 2 } else { 1 });
+    }
+}
+
+#[test]
 fn devices_without_tables_lack_only_the_tables() {
     let trees: Vec<_> = names().iter().map(|name| unpack(name)).collect();
     let paths = trees.iter().map(|tree| tree.path().to_owned());

@@ -81,7 +81,7 @@ pub(crate) fn run<W: DataPath, P: Peer>(
 /// The result of one poll.
 #[derive(Clone, Copy, Debug)]
 struct TransferProgress {
-    /// Nothing completed.
+    /// Nothing of the test completed.
     is_idle: bool,
     /// More data messages are sent.
     has_sent: bool,
@@ -296,14 +296,17 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         data_path: &mut W,
     ) -> Result<TransferProgress> {
         let before = std::mem::replace(&mut self.counts, *data_path.counts());
+        let foreign = self.counts.foreign - before.foreign;
         let progress = TransferProgress {
-            is_idle: completions == 0,
+            is_idle: u64::from(completions) == foreign,
             has_sent: self.counts.sent > before.sent,
             has_received: self.counts.arrived.msgs > before.arrived.msgs,
         };
-        if !progress.is_idle {
+        if completions > 0 {
             // The receives must be posted before the credit for them is sent.
             data_path.repost()?;
+        }
+        if !progress.is_idle {
             self.acked = self.acked.max(self.counts.acked);
             if self.acked > self.posted {
                 return Err(Error::protocol(

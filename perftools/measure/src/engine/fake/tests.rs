@@ -104,6 +104,47 @@ fn ping_pong_records_each_round_trip() {
     assert!(s.latency.is_none());
 }
 
+/// The control connection to a server that reports one reply less than it sent.
+struct FewerReplies(FakePeer);
+
+impl Peer for FewerReplies {
+    fn finish(&self, sent: u64) -> Result<()> {
+        self.0.finish(sent)
+    }
+
+    fn finished(&self) -> Option<u64> {
+        self.0.finished().map(|sent| sent - 1)
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.0.failure()
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        error
+    }
+}
+
+#[test]
+fn more_replies_than_the_server_sent_are_an_error() {
+    let shape = shape(Test::UdLat, 4, Limit::Messages(30));
+    let [mut client, mut server] = pair(&shape);
+    let side = side(Wait::Adaptive, 5000);
+    thread::scope(|scope| {
+        server.0.post_receives().unwrap();
+        client.0.post_receives().unwrap();
+        let s = scope.spawn(|| run(Role::Server, &shape, &side, &mut server.0, &server.1));
+        let peer = FewerReplies(client.1);
+        let error = run(Role::Client, &shape, &side, &mut client.0, &peer).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("30 messages arrived, but the peer sent 29"),
+            "{text}"
+        );
+        s.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn a_silent_peer_ends_the_test_within_the_timeout() {
     let shape = shape(Test::RcBw, 8, Limit::Messages(100));

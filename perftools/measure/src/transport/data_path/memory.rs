@@ -11,6 +11,7 @@ use ibverbs::{
 };
 
 use super::marks::{self, MAX_LOST, mark_byte};
+use super::message_number::{from_low_bits, low_bits};
 use super::qp::QpState;
 use crate::engine::payload::{self, Payload};
 use crate::spec::Shape;
@@ -63,6 +64,8 @@ pub(super) struct Memory {
     pub(super) payload: Payload,
     /// Bytes before the payload of a received message: the global routing header of datagrams.
     pub(super) header: usize,
+    /// Immediate data of message 0.
+    pub(super) first_imm: u32,
     /// Copy of a message in shared memory.
     scratch: Vec<u8>,
     /// Bytes checked so far.
@@ -234,6 +237,7 @@ impl Memory {
             header: header(&shape),
             shape,
             payload,
+            first_imm: 0,
             scratch: Vec::new(),
             verified: 0,
         }
@@ -246,6 +250,19 @@ impl Memory {
             (None, Some(region)) => region.remote(),
             (None, None) => None,
         }
+    }
+
+    /// Returns the immediate data of message `n`, or of the credit for all messages before it.
+    #[inline]
+    pub(super) fn imm(&self, n: u64) -> u32 {
+        low_bits(n).wrapping_add(self.first_imm)
+    }
+
+    /// Returns the number with this immediate data that is closest to `expected`; `None` if it
+    /// would be negative.
+    #[inline]
+    pub(super) fn number(&self, imm: u32, expected: u64) -> Option<u64> {
+        from_low_bits(imm.wrapping_sub(self.first_imm), expected)
     }
 
     /// Returns the offset of message `n` in exposed memory.

@@ -6,11 +6,11 @@ pub(super) fn low_bits(n: u64) -> u32 {
     n as u32
 }
 
-/// Returns the message number near `expected` that has these low bits.
+/// Returns the message number near `expected` that has these low bits; `None` if there is none.
 // The difference of the low bits is a signed number.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-pub(super) fn from_low_bits(low: u32, expected: u64) -> u64 {
-    expected.wrapping_add_signed(i64::from(low.wrapping_sub(expected as u32) as i32))
+#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+pub(super) fn from_low_bits(low: u32, expected: u64) -> Option<u64> {
+    expected.checked_add_signed(i64::from(low.wrapping_sub(expected as u32) as i32))
 }
 
 #[cfg(test)]
@@ -24,8 +24,9 @@ mod tests {
                 let Some(expected) = n.checked_add_signed(offset) else {
                     continue;
                 };
-                assert_eq!(from_low_bits(low_bits(n), expected), n);
+                assert_eq!(from_low_bits(low_bits(n), expected), Some(n));
             }
         }
+        assert_eq!(from_low_bits(u32::MAX, 0), None);
     }
 }

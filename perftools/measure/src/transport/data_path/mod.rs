@@ -80,8 +80,8 @@ struct QpGroup {
     turns: Option<Turns>,
     /// Messages carry their numbers as immediate data, because they are RDMA writes.
     with_imm: bool,
-    /// Length in bytes of a received message that is only counted. `None` if messages have numbers,
-    /// or if their payload is accessed.
+    /// Length in bytes of a received message that is only counted. `None` if messages have numbers
+    /// that are checked, or if their payload is accessed.
     counted_len: Option<usize>,
     /// A poll returns at most one completion. A ping-pong test has one message in flight, so
     /// looking for a second completion would only take time.
@@ -139,7 +139,7 @@ impl VerbsDataPath {
         let recv_queues = RecvQueues::new(&mut qps, srq, target.as_ref(), &shape)?;
         let numbered = shape.plan.numbers_messages();
         let with_imm = shape.plan.verb == Verb::WriteImm;
-        let only_counts = shape.is_reliable()
+        let only_counts = !shape.plan.service.numbers_messages()
             && !with_imm
             && !shape.touches_payload()
             && !shape.takes_turns()
@@ -170,6 +170,13 @@ impl VerbsDataPath {
             group: None,
             _gpu_memory: gpu_memory,
         })
+    }
+
+    /// Sets the immediate data of message 0.
+    #[must_use]
+    pub(crate) fn with_first_imm(mut self, first_imm: u32) -> Self {
+        self.traffic.memory.first_imm = first_imm;
+        self
     }
 
     /// Keeps a multicast group joined until the queue pairs are destroyed.
@@ -275,7 +282,9 @@ impl DataPath for VerbsDataPath {
             return Ok(false);
         }
         let tag = state.sends.posted;
-        state.qp.post_credit(next_expected, tag)?;
+        state
+            .qp
+            .post_credit(self.traffic.memory.imm(next_expected), tag)?;
         Ok(true)
     }
 

@@ -9,7 +9,6 @@ use ibverbs::{
 };
 
 use super::flags::PostCounts;
-use super::message_number::low_bits;
 use crate::engine::arrivals::Arrivals;
 use crate::transport::cm::CmConnection;
 use crate::transport::dc::DcConnection;
@@ -83,12 +82,11 @@ impl AnyQp {
         with_qp!(self, qp => qp.retire(completion)).ok()
     }
 
-    /// Posts a credit message, with the number that it acknowledges on services whose messages have
-    /// numbers.
-    pub(super) fn post_credit(&mut self, next_expected: u64, tag: u64) -> ibverbs::Result<()> {
+    /// Posts a credit message, with this immediate data on services whose messages have numbers.
+    pub(super) fn post_credit(&mut self, imm: u32, tag: u64) -> ibverbs::Result<()> {
         let (plain, numbered) = (
             wr::send(wr::Empty).tag(tag),
-            wr::send_with_imm(wr::Empty, low_bits(next_expected)).tag(tag),
+            wr::send_with_imm(wr::Empty, imm).tag(tag),
         );
         match self {
             AnyQp::Rc(qp) => qp.post_send(plain),

@@ -14,7 +14,6 @@ use ibverbs::{
 
 use super::marks;
 use super::memory::{Content, Memory};
-use super::message_number::low_bits;
 use super::qp::{AnyQp, HeldMemory};
 
 /// A transport of the tests, and the address that its requests need.
@@ -150,13 +149,13 @@ macro_rules! request {
         wr::send($payload)
     };
     (SendNumbered, $memory:ident, $n:ident, $payload:ident) => {
-        wr::send_with_imm($payload, low_bits($n))
+        wr::send_with_imm($payload, $memory.imm($n))
     };
     (Write, $memory:ident, $n:ident, $payload:ident) => {
         wr::write($payload, peer_slot($memory, $n)?)
     };
     (WriteNumbered, $memory:ident, $n:ident, $payload:ident) => {
-        wr::write_with_imm($payload, peer_slot($memory, $n)?, low_bits($n))
+        wr::write_with_imm($payload, peer_slot($memory, $n)?, $memory.imm($n))
     };
     (Read, $memory:ident, $n:ident, $payload:ident) => {
         wr::read($payload, peer_slot($memory, $n)?)
