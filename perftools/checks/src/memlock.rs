@@ -24,7 +24,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     findings.extend(check_limits_conf(facts));
     findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
-    for registration in &facts.probe.registrations {
+    for registration in facts.probe.registrations.iter() {
         let size = Size(registration.bytes);
         findings.push(match &registration.result {
             Ok(()) => Finding::ok(format!("registering {size} succeeded")).on(&registration.device),
@@ -163,7 +163,7 @@ mod tests {
         };
         let facts = HostFacts {
             probe: Probe {
-                registrations: vec![registration],
+                registrations: vec![registration].into(),
                 ..Probe::default()
             },
             ..HostFacts::default()

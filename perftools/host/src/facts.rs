@@ -8,6 +8,7 @@ use crate::dcb::Dcb;
 use crate::device::{self, Device, PciDevice, Port};
 use crate::eipoib::Eipoib;
 use crate::environment::Environment;
+use crate::fact::Fact;
 use crate::limits::Memlock;
 use crate::link_caps::LinkCaps;
 use crate::listeners::listening;
@@ -43,7 +44,7 @@ pub struct HostFacts {
     /// The limits of locked memory.
     pub memlock: Memlock,
     /// The counters of each port, by device and port.
-    pub counters: BTreeMap<(String, u32), Counters>,
+    pub counters: Fact<BTreeMap<(String, u32), Counters>>,
     /// Thresholds of the file of infiniband-diags, by the name of the counter.
     pub thresholds: BTreeMap<String, u64>,
     /// The handling of ARP requests, by network interface, and that of `all` interfaces.
@@ -80,23 +81,31 @@ pub struct HostFacts {
     pub listening: Vec<u16>,
 }
 
+/// Returns the counters of ports. They are in many files, and adapters query their firmware for
+/// each one.
+fn counters_of(root: &Root, ports: Vec<(String, u32)>) -> Fact<BTreeMap<(String, u32), Counters>> {
+    let root = root.clone();
+    Fact::new(move || {
+        let read = |key: (String, u32)| {
+            let counters = Counters::of_port(&root, &key.0, u8::try_from(key.1).ok()?);
+            Some((key, counters))
+        };
+        ports.into_iter().filter_map(read).collect()
+    })
+}
+
 impl HostFacts {
-    /// Reads the facts. Those that take time are read only for the named checks, or for all checks
-    /// if `checks` is empty. `peer` is the result of the request to the peer.
-    pub fn read(root: &Root, checks: &[String], peer: Option<Result<PeerFacts, String>>) -> Self {
-        let wanted = |check: &str| checks.is_empty() || checks.iter().any(|name| name == check);
+    /// Reads the facts. Those that take time are read when they are first used. `peer` is the
+    /// result of the request to the peer.
+    pub fn read(root: &Root, peer: Option<Result<PeerFacts, String>>) -> Self {
         let devices = device::all(root);
         let netdevs = netdev::all(root);
-        let probe = redaction::probe(root.probe(wanted));
+        let probe = redaction::probe(root.probe());
         let ports = || {
             let ports = devices
                 .iter()
                 .flat_map(|device| device.ports.iter().map(move |port| (device, port)));
             ports.map(|(device, port)| ((device.name.clone(), port.port), port))
-        };
-        let counters = |key: (String, u32)| {
-            let counters = Counters::of_port(root, &key.0, u8::try_from(key.1).ok()?);
-            Some((key, counters))
         };
         let dcb = |(key, port): ((String, u32), &Port)| {
             let dcb = Dcb::read(root, &probe.dcb, &key.0, key.1, port.netdev.as_ref()?);
@@ -110,11 +119,7 @@ impl HostFacts {
             modules: Modules::read(root),
             pci: device::network_adapters(root),
             memlock: Memlock::read(root),
-            counters: if wanted("counters") {
-                ports().filter_map(|(key, _)| counters(key)).collect()
-            } else {
-                BTreeMap::new()
-            },
+            counters: counters_of(root, ports().map(|(key, _)| key).collect()),
             thresholds: counters::thresholds(root),
             arp: netdev::arp_settings(root, &netdevs),
             dcb: ports().filter_map(dcb).collect(),

@@ -21,6 +21,7 @@ pub mod dcb_output;
 pub mod device;
 pub mod eipoib;
 pub mod environment;
+pub mod fact;
 mod facts;
 pub mod filter;
 pub mod gpu;

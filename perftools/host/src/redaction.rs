@@ -252,8 +252,11 @@ pub(crate) fn sockets(text: &str) -> String {
 /// Removes comments and log prefixes from the rules of the packet filter. Omits names that are no
 /// valid names, because they become part of commands.
 pub(crate) fn probe(mut probe: Probe) -> Probe {
-    probe.firewall = firewall(probe.firewall);
-    probe.addresses.retain(|address| is_name(&address.netdev));
+    probe.firewall = probe.firewall.map(firewall);
+    probe.addresses = probe.addresses.map(|mut addresses| {
+        addresses.retain(|address| is_name(&address.netdev));
+        addresses
+    });
     probe
 }
 

@@ -5,5 +5,6 @@ mod capture;
 mod host_builder;
 mod hostile;
 mod reports;
+mod selections;
 mod tree;
 mod verdicts;

@@ -82,7 +82,7 @@ fn reports() -> Vec<Report> {
 fn findings(report: &Report) -> Vec<Finding> {
     let host = Host::new(&report.source, &report.host);
     let root = Root::at(host.path()).expect("a tree");
-    let facts = HostFacts::read(&root, &[], None);
+    let facts = HostFacts::read(&root, None);
     let mut findings = checks::check(&facts, &[]);
     findings.retain(|finding| finding.level >= Level::Warning);
     findings
