@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adapters;
 pub mod capture;
 mod command;
 pub mod conditions;

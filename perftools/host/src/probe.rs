@@ -39,6 +39,8 @@ pub struct Probe {
     pub registrations: Fact<Vec<Registration>>,
     /// The IP addresses of the network interfaces.
     pub addresses: Fact<Vec<Address>>,
+    /// The source addresses, each with the length of its prefix, that have rules of routing.
+    pub source_rules: Fact<Vec<String>>,
     /// The rules of the packet filter.
     pub firewall: Fact<Firewall>,
     /// Flow control of the network interfaces of RoCE ports.
@@ -170,6 +172,7 @@ impl Probe {
             limited_processes: Fact::new(limits::limited_processes),
             registrations: Fact::new(registrations),
             addresses: Fact::new(addresses),
+            source_rules: Fact::new(source_rules),
             firewall: Fact::new(Firewall::query),
             dcb: Fact::new(dcb_output::query),
             listeners: Fact::new(super::listeners::query),
@@ -251,6 +254,27 @@ fn addresses() -> Vec<Address> {
         })
     })
     .collect()
+}
+
+/// Returns the sources in the output of `ip rule`, for IPv4 and IPv6.
+fn source_rules() -> Vec<String> {
+    /// A rule as `ip -j rule` writes it. The source of most rules is `all`.
+    #[derive(Deserialize)]
+    struct Rule {
+        src: String,
+        srclen: Option<u8>,
+    }
+    let query = |family| {
+        let text = output("ip", &[family, "-j", "rule"])?;
+        serde_json::from_str::<Vec<Rule>>(&text).ok()
+    };
+    let rules = ["-4", "-6"].into_iter().filter_map(query).flatten();
+    let source = |rule: Rule| {
+        let ip: IpAddr = rule.src.parse().ok()?;
+        let bits = rule.srclen.unwrap_or(if ip.is_ipv4() { 32 } else { 128 });
+        Some(format!("{ip}/{bits}"))
+    };
+    rules.filter_map(source).collect()
 }
 
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {

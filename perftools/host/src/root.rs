@@ -18,7 +18,7 @@ use super::probe::Probe;
 use super::tree::{OpenDirectory, Tree};
 
 /// Maximum number of bytes that are read from a file.
-const MAX_LEN: u64 = 1 << 20;
+const MAX_LEN: u64 = 4 << 20;
 /// Length of the buffer of the first read of a file.
 const FIRST_READ: usize = 512;
 /// Maximum number of bytes of [`PROBE`].
