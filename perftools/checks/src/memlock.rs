@@ -1,5 +1,6 @@
 //! Locked-memory limits. Registered memory is pinned and counts towards them.
 
+use base::error::split_help;
 use base::units::Size;
 use host::HostFacts;
 use host::limits::{ConfiguredLimit, ResourceLimit, SUFFICIENT};
@@ -12,34 +13,48 @@ const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard me
 /// The remedy in a container, whose runtime sets the limit.
 const RAISE_IN_CONTAINER: &str = "start the container with --ulimit memlock=-1; for Kubernetes: set LimitMEMLOCK=infinity in the service of the container runtime, or add the capability IPC_LOCK to the pod";
 
+/// The remedy in a container of an ordinary user, who cannot raise a limit (setrlimit(2)). The
+/// limit `host` of podman-run(1) is that of the user.
+const RAISE_FOR_ROOTLESS: &str = "on the host, as root: printf 'USER soft memlock unlimited\\nUSER hard memlock unlimited\\n' >> /etc/security/limits.conf; log in again; start the container with --ulimit host (a rootless container cannot have more than its user)";
+
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let (limits, exempt) = (facts.memlock.limits, facts.memlock.is_exempt);
     let limited = !exempt && !matches!(limits, Some((None, _)));
-    let raise = if facts.environment.container.is_some() {
+    let raise = if facts.environment.is_rootless {
+        RAISE_FOR_ROOTLESS
+    } else if facts.environment.container.is_some() {
         RAISE_IN_CONTAINER
     } else {
         RAISE_LIMITS
     };
-    let mut findings = vec![check_limits(limits, exempt, raise)];
-    findings.extend(check_limits_conf(facts));
+    let limit = check_limits(limits, exempt, raise);
+    let mut findings = check_limits_conf(facts);
     findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
+    let is_cause = |result: &Result<(), String>| result.is_err() && limited;
     for registration in facts.probe.registrations.iter() {
         let size = Size(registration.bytes);
-        findings.push(match &registration.result {
-            Ok(()) => Finding::ok(format!("registering {size} succeeded")).on(&registration.device),
+        let finding = match &registration.result {
+            Ok(()) => Finding::ok(format!("registering {size} succeeded")),
+            // Without a limit, the cause is a lack of memory or the device.
+            Err(error) if !limited => Finding::fault(format!("registering {size} failed: {error}"))
+                .with_remedy("free -m; dmesg | tail"),
             Err(error) => {
-                // Without a limit, the cause is a lack of memory or the device.
-                let remedy = if limited {
-                    raise
-                } else {
-                    "free -m; dmesg | tail"
-                };
-                Finding::fault(format!("registering {size} failed: {error}"))
-                    .on(&registration.device)
-                    .with_remedy(remedy)
+                let (cause, _) = split_help(error);
+                let text = format!("registering {size} failed: {cause} ({})", limit.text);
+                Finding::fault(text).with_remedy(limit.remedy.as_deref().unwrap_or(raise))
             }
-        });
+        };
+        findings.push(finding.on(&registration.device));
+    }
+    // A failed registration has the limit in its finding.
+    if !facts
+        .probe
+        .registrations
+        .iter()
+        .any(|done| is_cause(&done.result))
+    {
+        findings.insert(0, limit);
     }
     findings
 }
