@@ -22,16 +22,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
 fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding> {
     let count = port.gids.len();
     if !port.is_ethernet() {
-        // EFA sets its GID itself.
-        let sm = if port.is_infiniband() {
-            "systemctl restart opensm (on the host that runs the subnet manager)"
-        } else {
-            "reload the driver"
-        };
-        return Some(match count {
-            0 => Finding::fault("the GID table is empty").with_remedy(sm),
-            _ => Finding::ok(format!("GID table entries: {count}")),
-        });
+        return Some(check_other(port));
     }
     // A device whose node is missing is reported by the check `nodes`.
     let mut nodes = facts.probe.nodes.iter();
@@ -91,6 +82,14 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
             ),
         }));
     }
+    let has_address = facts
+        .addresses(netdev)
+        .any(|address| !link_local(&address.ip));
+    if facts.is_switchdev(device) && !has_address {
+        return Some(Finding::ok(format!(
+            "GID table entries: {count}; {netdev} is the uplink of an adapter in switchdev mode and has no address"
+        )));
+    }
     if !port.gids.iter().any(|row| !row.gid.is_link_local()) {
         let table = if count == 0 {
             "is empty"
@@ -119,6 +118,19 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         names => format!(", including every address of {}", names.join(", ")),
     };
     Some(Finding::ok(format!("GID table entries: {count}{complete}")))
+}
+
+/// Checks a port of InfiniBand or EFA, which sets its GID itself.
+fn check_other(port: &Port) -> Finding {
+    let remedy = if port.is_infiniband() {
+        "systemctl restart opensm (on the host that runs the subnet manager)"
+    } else {
+        "reload the driver"
+    };
+    match port.gids.len() {
+        0 => Finding::fault("the GID table is empty").with_remedy(remedy),
+        count => Finding::ok(format!("GID table entries: {count}")),
+    }
 }
 
 /// Returns the finding for a port that carries raw packets only. In switchdev mode this is normal:

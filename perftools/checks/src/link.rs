@@ -205,11 +205,14 @@ fn check_bond(facts: &HostFacts, netdev: &str) -> Option<Finding> {
 /// Returns a warning if an interface belongs to a bond over two adapters. Only the ports of one
 /// adapter become one RDMA device (`mlx5_lag_is_roce`; bnxt_re and irdma alike).
 fn check_two_adapters(facts: &HostFacts, device: &Device, netdev: &str) -> Option<Finding> {
-    let is_slave = |bond: &&Netdev| bond.slaves.iter().any(|slave| slave == netdev);
-    let bond = facts.netdevs.iter().find(is_slave)?;
+    // The first GID can belong to the bond, which then counts as the interface of the port.
+    let belongs = |bond: &Netdev, name: &str| {
+        !bond.slaves.is_empty() && (bond.name == name || bond.slaves.iter().any(|s| s == name))
+    };
+    let bond = facts.netdevs.iter().find(|bond| belongs(bond, netdev))?;
     let has_slave = |other: &&Device| {
         let mut netdevs = other.ports.iter().filter_map(|port| port.netdev.as_ref());
-        !device.is_same_adapter(other) && netdevs.any(|name| bond.slaves.contains(name))
+        !device.is_same_adapter(other) && netdevs.any(|name| belongs(bond, name))
     };
     let other = facts.devices.iter().find(has_slave)?;
     (other.name > device.name).then(|| {

@@ -5,7 +5,7 @@ use base::units::Size;
 use host::HostFacts;
 use host::limits::{ConfiguredLimit, ResourceLimit, SUFFICIENT};
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::spelling;
 
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
@@ -31,29 +31,35 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = check_limits_conf(facts);
     findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
-    let is_cause = |result: &Result<(), String>| result.is_err() && limited;
+    // The limit is the cause of a failed registration, unless it is not known.
+    let is_cause = limited && limit.level == Level::Warning;
+    let mut has_failed = false;
     for registration in facts.probe.registrations.iter() {
         let size = Size(registration.bytes);
         let finding = match &registration.result {
             Ok(()) => Finding::ok(format!("registering {size} succeeded")),
-            // Without a limit, the cause is a lack of memory or the device.
-            Err(error) if !limited => Finding::fault(format!("registering {size} failed: {error}"))
-                .with_remedy("free -m; dmesg | tail"),
             Err(error) => {
+                has_failed = true;
                 let (cause, _) = split_help(error);
-                let text = format!("registering {size} failed: {cause} ({})", limit.text);
-                Finding::fault(text).with_remedy(limit.remedy.as_deref().unwrap_or(raise))
+                let limit_text = if is_cause {
+                    format!(" ({})", limit.text)
+                } else {
+                    String::new()
+                };
+                let fault = format!("registering {size} failed: {cause}{limit_text}");
+                let remedy = limit.remedy.as_deref().filter(|_| is_cause);
+                // Without a limit, the cause is a lack of memory or the device.
+                let other = if limited {
+                    raise
+                } else {
+                    "free -m; dmesg | tail"
+                };
+                Finding::fault(fault).with_remedy(remedy.unwrap_or(other))
             }
         };
         findings.push(finding.on(&registration.device));
     }
-    // A failed registration has the limit in its finding.
-    if !facts
-        .probe
-        .registrations
-        .iter()
-        .any(|done| is_cause(&done.result))
-    {
+    if !(has_failed && is_cause) {
         findings.insert(0, limit);
     }
     findings
@@ -145,7 +151,6 @@ mod tests {
     use host::probe::{Probe, Registration};
 
     use super::*;
-    use crate::finding::Level;
 
     #[test]
     fn small_limit_is_a_warning_with_a_remedy() {

@@ -1,7 +1,7 @@
 //! Device nodes: they exist and are accessible to this user.
 
 use host::HostFacts;
-use host::device::Device;
+use host::device::{Device, Port};
 use host::probe::Node;
 
 use super::finding::Finding;
@@ -145,21 +145,36 @@ fn check_guids(facts: &HostFacts, device: &Device) -> Option<Finding> {
                 .with_remedy(remedy),
         );
     }
+    let ports = |device: &Device| {
+        let ports = device.ports.iter().filter(|port| port.is_infiniband());
+        ports.filter_map(Port::guid).collect::<Vec<_>>()
+    };
+    let own = ports(device);
+    if own.iter().any(|guid| guid.0 == 0) {
+        return Some(
+            Finding::fault("the port GUID is zero, so the subnet manager ignores the port")
+                .with_remedy("on the host of the adapter: ip link set PF vf N port_guid GUID, then bind the virtual function again"),
+        );
+    }
     // Software devices take the GUID of the MAC, which the VLANs of an interface share.
     let is_same = |other: &&Device| {
-        other.node_guid == Some(guid)
-            && other.slot != device.slot
+        let is_same_guid = other.node_guid == Some(guid);
+        let shares_port = || ports(other).iter().any(|guid| own.contains(guid));
+        (is_same_guid || shares_port())
+            && other.name > device.name
+            && (other.slot.is_none() || other.slot != device.slot)
+            && !other.is_software()
             && !facts.is_management_only(other)
     };
-    let others = || facts.devices.iter().filter(|other| !other.is_software());
-    let other = others().find(is_same).filter(|_| !device.is_software())?;
-    (other.name > device.name).then(|| {
+    let mut others = facts.devices.iter().filter(|_| !device.is_software());
+    let other = others.find(is_same)?;
+    Some(
         Finding::fault(format!(
-            "the node GUID {guid} is also that of {}: programs and subnet managers take one for the other",
+            "the GUIDs are also those of {}: programs and subnet managers take one for the other",
             other.name
         ))
-        .with_remedy("give one of them another GUID: for a virtual function, ip link set PF vf N node_guid GUID on the host of the adapter; otherwise in the firmware (flint -d DEV sg)")
-    })
+        .with_remedy("give one of them another GUID: for a virtual function, ip link set PF vf N node_guid GUID port_guid GUID on the host of the adapter; otherwise in the firmware (flint -d DEV sg)"),
+    )
 }
 
 /// Checks a node for management datagrams. It belongs to root, because management datagrams can
@@ -263,7 +278,8 @@ fn foreign_abi(device: &Device) -> Option<(&'static str, u32, String)> {
         ("vmw_pvrdma", "vmw_pvrdma", 3, 3),
     ];
     let (driver, abi) = (device.driver.as_deref()?, device.abi_version?);
-    let (_, module, min, max) = *ABIS.iter().find(|(name, ..)| *name == driver)?;
+    let is_driver = |(pci, rdma, ..): &&(&str, &str, u32, u32)| [*pci, *rdma].contains(&driver);
+    let (_, module, min, max) = *ABIS.iter().find(is_driver)?;
     let range = if min == max {
         min.to_string()
     } else {

@@ -213,8 +213,17 @@ fn check_init(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
             }
         ),
         _ => {
+            let several = if local().count() > 1 {
+                format!(
+                    "; opensm serves one port: set guid 0x{guid:016x} in opensm.conf for this one"
+                )
+            } else {
+                String::new()
+            };
             return Finding::fault("INIT: no subnet manager has configured this port; every InfiniBand fabric needs one, even two hosts connected back to back")
-                .with_remedy("systemctl enable --now opensm (on one host of the fabric, or in the switch)");
+                .with_remedy(format!(
+                    "systemctl enable --now opensm (on one host of the fabric, or in the switch){several}"
+                ));
         }
     };
     Finding::fault(format!(

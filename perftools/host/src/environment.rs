@@ -50,7 +50,10 @@ impl Environment {
             container: container.map(|(_, name)| *name),
             is_rootless: root
                 .value("/proc/self/uid_map")
-                .is_some_and(|map| !map.split_whitespace().eq(WHOLE_UID_MAP)),
+                .is_some_and(|map| !map.split_whitespace().eq(WHOLE_UID_MAP))
+                || root
+                    .text("/run/.containerenv")
+                    .is_some_and(|text| text.lines().any(|line| line == "rootless=1")),
             has_selinux: root.value("/sys/fs/selinux/enforce").as_deref() == Some("1"),
             is_nodev: is_nodev(&root.text("/proc/mounts").unwrap_or_default()),
         }

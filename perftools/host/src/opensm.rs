@@ -234,9 +234,9 @@ fn is_misnamed(name: &str) -> bool {
     let instance = name.strip_prefix("opensm.conf.");
     let rest = name.strip_prefix("opensm").unwrap_or_default();
     let has_words = rest.contains("conf") && rest.contains(|c: char| c.is_ascii_digit());
-    let is_backup = ["~", ".bak", ".old", ".orig", ".save", ".swp"]
+    let is_backup = ["~", "bak", "old", "orig", "save", "swp", "back", "20"]
         .iter()
-        .any(|end| name.ends_with(end));
+        .any(|word| rest.contains(word));
     has_words && !instance.is_some_and(is_number) && !is_backup
 }
 
