@@ -513,7 +513,7 @@ const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus C
 
 /// Returns the output of `ribinfo check firewall`.
 fn check_firewall() -> String {
-    process::output(Command::new(RIBINFO).args(["check", "firewall"])).stdout
+    process::output(Command::new(RIBINFO).args(["check", "-v", "firewall"])).stdout
 }
 
 #[test]

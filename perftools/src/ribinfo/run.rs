@@ -243,10 +243,19 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
             status: level,
             findings: &findings,
         })?
-    } else if options.quiet {
-        display::lines(&findings)
     } else {
-        display::lines(&findings) + &count + "\n"
+        if !options.verbose {
+            findings = display::check::merged(&facts, &findings);
+        }
+        if !options.verbose && !options.quiet {
+            findings = display::check::shortened(findings);
+        }
+        display::lines(&findings)
+            + &if options.quiet {
+                String::new()
+            } else {
+                count + "\n"
+            }
     };
     Ok((text, exit_status))
 }

@@ -127,7 +127,7 @@ fn small_limit_of_locked_memory_is_found() {
     let (text, status) = output(
         limited
             .arg(env!("CARGO_BIN_EXE_ribinfo"))
-            .args(["check", "memlock"]),
+            .args(["check", "-v", "memlock"]),
     );
     assert_finding(
         &text,
@@ -253,7 +253,7 @@ fn missing_permissions_are_found() {
         let (text, status) = output(
             Command::new("setpriv")
                 .args(unprivileged)
-                .args(["check", "nodes"])
+                .args(["check", "-v", "nodes"])
                 .stdin(program),
         );
         let remedy = assert_finding(
@@ -399,7 +399,7 @@ esac
     let (text, status) = output(
         ribinfo_command()
             .env("PATH", path)
-            .args(["check", "firewall"]),
+            .args(["check", "-v", "firewall"]),
     );
     assert_finding(
         &text,
