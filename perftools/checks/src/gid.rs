@@ -141,6 +141,10 @@ fn check_raw(facts: &HostFacts, device: &Device) -> Finding {
             "no GIDs: the adapter is in switchdev mode, and this port carries raw packets only; virtual functions have RoCE",
         );
     }
+    if device.driver.as_deref() == Some("mana") {
+        return Finding::fault("no GIDs: this kernel's driver has raw packets only")
+            .with_remedy("use a newer kernel, whose mana_ib has RoCE");
+    }
     let slot = device.slot.as_deref().unwrap_or("SLOT");
     Finding::fault("no GIDs: this port carries raw packets only, because RoCE is disabled or the adapter is in switchdev mode")
         .with_remedy(format!(

@@ -131,7 +131,8 @@ fn check_guids(facts: &HostFacts, device: &Device) -> Option<Finding> {
     let guid = device.node_guid?;
     // EFA has no GUID, and rdma_cm does not support it.
     let mut ports = device.ports.iter();
-    if !ports.any(|port| port.is_infiniband() || port.is_ethernet()) {
+    let has_cm = |port: &Port| port.is_infiniband() || port.is_ethernet();
+    if !ports.any(|port| has_cm(port) && !facts.is_raw(device, port)) {
         return None;
     }
     if guid.0 == 0 {

@@ -173,17 +173,18 @@ impl HostFacts {
             || !self.devices.iter().any(has_node)
     }
 
-    /// Returns `true` if a port carries raw packets only: its adapter is in switchdev mode, or RoCE
-    /// is disabled. Such ports of mlx5 have `RDMA_CORE_PORT_RAW_PACKET` only
-    /// (`mlx5_port_rep_immutable`), so they have neither GIDs nor a node for management datagrams.
+    /// Returns `true` if a port carries raw packets only: its adapter is in switchdev mode, RoCE is
+    /// disabled, or the driver has no RoCE (mana of older kernels). Such ports have
+    /// `RDMA_CORE_PORT_RAW_PACKET` only (`mlx5_port_rep_immutable`, `mana_ib_get_port_immutable`),
+    /// so they have neither GIDs nor a node for management datagrams.
     pub fn is_raw(&self, device: &Device, port: &Port) -> bool {
-        let is_mlx5 = device.driver.as_deref() == Some("mlx5_core");
+        let can_be_raw = matches!(device.driver.as_deref(), Some("mlx5_core" | "mana"));
         let lacks_umad = port.umad.is_none() && self.modules.is_present("ib_umad");
         // In a container, the interface and the node can be elsewhere.
         let is_here = port.netdev.is_some() && self.environment.container.is_none();
         port.is_ethernet()
             && port.gids.is_empty()
-            && (self.is_switchdev(device) || (is_mlx5 && lacks_umad && is_here))
+            && (self.is_switchdev(device) || (can_be_raw && lacks_umad && is_here))
     }
 
     /// Returns `true` if the adapter of a device is in switchdev mode: an interface has the
