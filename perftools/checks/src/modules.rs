@@ -28,13 +28,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         .into_iter()
         .filter(|(.., required)| *required && has_device);
     for (name, consequence, _) in needed {
-        // The configuration of a container is not that of its host.
-        let is_contained = facts.environment.container.is_some() && modules.is_present(name);
-        findings.push(if is_contained {
-            Finding::ok("loaded").on(name)
-        } else {
-            check_module(modules, name, consequence)
-        });
+        findings.push(check_module(facts, name, consequence));
     }
     // The files are loaded when a hardware adapter appears. A software device does not cause it.
     if facts.devices.iter().any(|device| !device.is_software()) {
@@ -142,7 +136,8 @@ fn check_adapter(modules: &Modules, adapter: &Adapter) -> Finding {
     }
 }
 
-fn check_module(modules: &Modules, name: &str, consequence: &str) -> Finding {
+fn check_module(facts: &HostFacts, name: &str, consequence: &str) -> Finding {
+    let modules = &facts.modules;
     if !modules.is_present(name) {
         return Finding::fault(format!("not loaded: {consequence}"))
             .on(name)
@@ -153,6 +148,10 @@ fn check_module(modules: &Modules, name: &str, consequence: &str) -> Finding {
     }
     if modules.is_configured(name) {
         return Finding::ok("loaded, and configured to be loaded after a reboot").on(name);
+    }
+    // The files of a container are not those of its host, which loads the modules.
+    if facts.environment.container.is_some() && modules.rdma_conf.is_empty() {
+        return Finding::ok("loaded").on(name);
     }
     let remedy = modules
         .enable_command(name)
