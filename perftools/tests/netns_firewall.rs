@@ -366,7 +366,7 @@ fn verdicts_are_those_of_the_kernel() {
     let mut compared = 0;
     for Case { script, is_decided } in CASES {
         install(script);
-        let firewall = Probe::query("/dev".as_ref(), |check| check == "firewall").firewall;
+        let firewall = Probe::of_host("/dev".into()).firewall;
         let ruleset = Ruleset::parse(&firewall).expect("rules");
         let mut has_unknown = false;
         for is_ipv6 in [false, true] {
@@ -468,7 +468,7 @@ fn neighbor_discovery_needs_what_the_verdicts_say() {
     let scripts = CASES.iter().map(|case| case.script);
     for script in scripts.chain(NEIGHBOR_CASES.iter().copied()) {
         install(script);
-        let firewall = Probe::query("/dev".as_ref(), |check| check == "firewall").firewall;
+        let firewall = Probe::of_host("/dev".into()).firewall;
         let ruleset = Ruleset::parse(&firewall).expect("rules");
         let verdict = |direction, protocol, is_reply| {
             ruleset.verdict(&packet(direction, protocol, true, is_reply))
@@ -513,7 +513,7 @@ const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus C
 
 /// Returns the output of `ribinfo check firewall`.
 fn check_firewall() -> String {
-    process::output(Command::new(RIBINFO).args(["check", "firewall"])).stdout
+    process::output(Command::new(RIBINFO).args(["check", "-v", "firewall"])).stdout
 }
 
 #[test]

@@ -22,73 +22,60 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         .iter()
         .filter(|netdev| is_rdma(netdev))
         .collect();
-    let addresses: Vec<(&Netdev, &Address)> = interfaces
-        .iter()
-        .flat_map(|netdev| {
-            facts
-                .addresses(&netdev.name)
-                .map(move |address| (*netdev, address))
-        })
-        .filter(|(_, address)| !is_link_local(address.ip))
-        .collect();
-    let mut findings = Vec::new();
-    for (at, (first, address)) in addresses.iter().enumerate() {
-        // Another interface, with or without RDMA.
-        let same = facts
+    let is_interface = |name: &str| interfaces.iter().any(|netdev| netdev.name == name);
+    let all = || {
+        facts
             .probe
             .addresses
             .iter()
-            .find(|other| other.ip == address.ip && other.netdev != first.name);
-        if let Some(same) = same.filter(|same| {
+            .filter(|address| !is_link_local(address.ip))
+    };
+    let addresses: Vec<&Address> = all()
+        .filter(|address| is_interface(&address.netdev))
+        .collect();
+    let mut findings = Vec::new();
+    let mut subnets: Vec<IpNet> = Vec::new();
+    for (at, address) in addresses.iter().enumerate() {
+        let name = &address.netdev;
+        // Another interface, with or without RDMA.
+        let same = all().find(|other| other.ip == address.ip && other.netdev != *name);
+        let is_first = |same: &&Address| {
             !addresses[..at]
                 .iter()
-                .any(|(netdev, _)| netdev.name == same.netdev)
-        }) {
+                .any(|other| other.netdev == same.netdev)
+        };
+        if let Some(same) = same.filter(is_first) {
             findings.push(
                 Finding::fault(format!(
                     "{} also has the address {}",
                     same.netdev, address.ip
                 ))
-                .on(&first.name)
+                .on(name)
                 .with_remedy(format!(
                     "give one of the two interfaces another address, or remove {} from the one that does not need it",
                     address.ip
                 )),
             );
         }
-        // A later RDMA interface, or one without RDMA.
-        let later = addresses[at + 1..].iter().map(|(_, address)| *address);
-        let ordinary = facts
-            .probe
-            .addresses
-            .iter()
-            .filter(|other| interfaces.iter().all(|netdev| netdev.name != other.netdev));
-        let subnet = network(address);
-        let neighbor = later.chain(ordinary).find(|other| {
-            other.netdev != first.name
-                && other.ip != address.ip
-                && subnet.is_some()
-                && subnet == network(other)
-        });
-        let is_separate = |second: &str| {
-            answers_separately(facts, &first.name) && answers_separately(facts, second)
+        let Some(subnet) = network(address).filter(|subnet| !subnets.contains(subnet)) else {
+            continue;
         };
-        if let Some(second) = neighbor
-            .map(|address| &address.netdev)
-            .filter(|second| !is_separate(second))
-        {
-            findings.push(
-                Finding::warning(format!(
-                    "in the same subnet {} as {}: the kernel may send, and answer ARP requests, through the other one",
-                    subnet.map_or_else(String::new, |subnet| subnet.to_string()),
-                    second
-                ))
-                .on(&first.name)
-                .with_remedy(format!(
-                    "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.{}.rp_filter=2 net.ipv4.conf.{}.rp_filter=2 (or use one subnet for each interface)",
-                    first.name, second
-                )),
-            );
+        subnets.push(subnet);
+        let mut members: Vec<&Address> = vec![address];
+        for other in all().filter(|other| network(other) == Some(subnet)) {
+            let is_new = members
+                .iter()
+                .all(|member| member.netdev != other.netdev && member.ip != other.ip);
+            members.extend(is_new.then_some(other));
+        }
+        // In IPv6, one interface may have the route of the main table. In IPv4, each may answer ARP
+        // requests for the others.
+        let mixed = members
+            .iter()
+            .filter(|member| !is_separate(facts, member))
+            .count();
+        if members.len() > 1 && mixed > usize::from(address.ip.is_ipv6()) {
+            findings.push(check_subnet(subnet, &members));
         }
     }
     if findings.is_empty() && !addresses.is_empty() {
@@ -97,6 +84,54 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Returns the warning for interfaces in one subnet. The settings of ARP are those of IPv4.
+fn check_subnet(subnet: IpNet, members: &[&Address]) -> Finding {
+    let (first, others) = members.split_first().expect("two members");
+    let others: Vec<&str> = others.iter().map(|other| other.netdev.as_str()).collect();
+    let others = others.join(", ");
+    let (text, remedy) = if subnet.addr().is_ipv4() {
+        let filters = members.iter();
+        let filters = filters.map(|member| format!(" net.ipv4.conf.{}.rp_filter=2", member.netdev));
+        (
+            "the kernel may send, and answer ARP requests, through another one",
+            format!(
+                "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2{} (or use one subnet for each interface)",
+                filters.collect::<String>()
+            ),
+        )
+    } else {
+        let routes = members.iter().zip(101..).map(|(member, table)| {
+            format!(
+                "ip -6 route add {subnet} dev {} table {table} && ip -6 rule add from {} table {table}",
+                member.netdev, member.ip
+            )
+        });
+        (
+            "the kernel sends through one of them, whatever the source address is",
+            format!(
+                "use one subnet for each interface; or routes by source: {}",
+                routes.collect::<Vec<_>>().join(" && ")
+            ),
+        )
+    };
+    Finding::warning(format!("in the same subnet {subnet} as {others}: {text}"))
+        .on(&first.netdev)
+        .with_remedy(remedy)
+}
+
+/// Returns `true` if packets of an address pass through its interface only. In IPv6 this needs a
+/// rule for the address (ip-rule(8)), and in IPv4 settings of ARP.
+fn is_separate(facts: &HostFacts, address: &Address) -> bool {
+    if address.ip.is_ipv4() {
+        return answers_separately(facts, &address.netdev);
+    }
+    let mut rules = facts.probe.source_rules.iter();
+    rules.any(|rule| {
+        let rule = rule.parse::<IpNet>();
+        rule.is_ok_and(|rule| rule.contains(&address.ip))
+    })
 }
 
 /// Returns `true` if the kernel answers ARP requests, and sends its own, only on the interface with

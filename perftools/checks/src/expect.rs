@@ -59,11 +59,6 @@ impl Expectation {
     }
 }
 
-/// Returns the names of the checks whose facts [`manifest`] needs.
-pub fn wanted_by_manifest() -> Vec<String> {
-    vec!["gpu".to_owned()]
-}
-
 /// Returns the properties that every host of a kind should have.
 fn properties(facts: &HostFacts) -> Vec<Property> {
     let mut properties = Vec::new();

@@ -134,7 +134,7 @@ fn traffic(facts: &HostFacts) -> Vec<Traffic> {
             &with_address,
         ),
     ];
-    for listener in &facts.probe.listeners {
+    for listener in facts.probe.listeners.iter() {
         let is_listener = |traffic: &Traffic| matches!(traffic.service, Service::Port(_, port) if port == listener.port);
         if !all.iter().any(is_listener) {
             let text = format!("the running server {}", listener.program);

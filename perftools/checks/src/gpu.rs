@@ -11,7 +11,10 @@ use super::finding::Finding;
 const PEER_MEMORY: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
-    let hardware = || facts.devices.iter().filter(|device| !device.is_software());
+    let hardware = || {
+        let devices = facts.devices.iter();
+        devices.filter(|device| !device.is_software() && facts.is_given(device))
+    };
     let functions = facts.probe.pci.iter();
     let gpus: Vec<&PciFunction> = functions.filter(|function| function.is_gpu()).collect();
     if gpus.is_empty() || hardware().next().is_none() {

@@ -7,6 +7,7 @@ use host::netdev::{Ipoib, Netdev};
 use host::nm::Profile;
 use host::udev::{IPOIB_RULES as RULES, RulePart, UdevRule};
 use host::verbs::VerbsPort;
+use ipnet::IpNet;
 
 use super::finding::Finding;
 use super::spelling;
@@ -19,6 +20,12 @@ const FULL_MEMBER: u16 = 0x8000;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = spelling::check(facts, "/etc/NetworkManager/");
+    // NetworkManager cannot create the interface of such a profile.
+    let is_missing = |profile: &&Profile| facts.netdev(&profile.interface).is_none();
+    let missing = facts.profiles.iter().filter(is_missing);
+    findings.extend(
+        missing.filter_map(|profile| Some(check_parent(facts, profile)?.on(&profile.interface))),
+    );
     for netdev in &facts.netdevs {
         if let Some(ipoib) = &netdev.ipoib {
             let port = ipoib.hwaddr.and_then(|address| port_of(facts, address));
@@ -29,7 +36,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             let all = [
                 check_usable(facts, netdev, port),
                 Some(check_mode(facts, netdev, ipoib, port)),
-                profile.and_then(|profile| check_profile(netdev, ipoib, profile)),
+                profile.and_then(|profile| check_profile(facts, netdev, ipoib, profile)),
                 check_pkey(netdev, ipoib, port),
                 Some(check_address(facts, netdev, ipoib, port)),
             ];
@@ -85,13 +92,34 @@ fn check_usable(
 
 /// Compares the running mode and MTU with the profile of NetworkManager, which sets them at the
 /// next activation.
-fn check_profile(netdev: &Netdev, ipoib: &Ipoib, profile: &Profile) -> Option<Finding> {
+fn check_profile(
+    facts: &HostFacts,
+    netdev: &Netdev,
+    ipoib: &Ipoib,
+    profile: &Profile,
+) -> Option<Finding> {
     let Profile {
         path,
         interface,
         mode,
         mtu,
+        ..
     } = profile;
+    if let Some(finding) = check_parent(facts, profile).or_else(|| check_gateway(profile)) {
+        return Some(finding);
+    }
+    // Interfaces without the file `mode` are in Enhanced mode (ipoib_ops of mlx5), or their kernel
+    // was built without connected mode.
+    if ipoib.mode.is_empty() && mode.as_deref() == Some("connected") {
+        return Some(
+            Finding::warning(format!(
+                "{path} sets connected mode, which this interface does not have"
+            ))
+            .with_remedy(format!(
+                "nmcli con mod {interface} infiniband.transport-mode datagram; ConnectX-4 and later have connected mode only with options ib_ipoib ipoib_enhanced=0 in /etc/modprobe.d, after a reboot"
+            )),
+        );
+    }
     if let Some(mode) = mode
         .as_ref()
         .filter(|mode| !ipoib.mode.is_empty() && **mode != ipoib.mode)
@@ -111,6 +139,58 @@ fn check_profile(netdev: &Netdev, ipoib: &Ipoib, profile: &Profile) -> Option<Fi
         ))
         .with_remedy(format!(
             "nmcli con mod {interface} infiniband.mtu {running}"
+        ))
+    })
+}
+
+/// Returns a fault for a profile of a child interface whose parent is missing, or is a child.
+fn check_parent(facts: &HostFacts, profile: &Profile) -> Option<Finding> {
+    let (pkey, parent) = (profile.pkey?, profile.parent.as_ref()?);
+    let interface = facts.netdev(parent);
+    let ipoib = interface.and_then(|netdev| netdev.ipoib.as_ref());
+    let reason = match (interface, ipoib) {
+        (None, _) => "does not exist",
+        (Some(_), None) => "is not an InfiniBand interface",
+        (_, Some(ipoib)) if ipoib.parent.is_some() => "is itself a child interface",
+        _ => return None,
+    };
+    let mut parents = facts.netdevs.iter().filter(|netdev| {
+        let ipoib = netdev.ipoib.as_ref();
+        ipoib.is_some_and(|ipoib| ipoib.parent.is_none())
+    });
+    let right = parents.next().map_or("IB_INTERFACE", |netdev| &netdev.name);
+    Some(
+        Finding::fault(format!(
+            "{} gives p-key 0x{pkey:04x} the parent {parent}, which {reason}",
+            profile.path
+        ))
+        .with_remedy(format!(
+            "nmcli con mod {} infiniband.parent {right}; nmcli con up {0}",
+            profile.interface
+        )),
+    )
+}
+
+/// Returns a warning for a profile whose gateway is in no subnet of its addresses.
+fn check_gateway(profile: &Profile) -> Option<Finding> {
+    let gateway = profile.gateway?;
+    let nets = profile.addresses.iter();
+    let mut nets = nets.filter_map(|(ip, bits)| IpNet::new(*ip, *bits).ok());
+    let subnet = nets
+        .clone()
+        .find(|net| net.addr().is_ipv4() == gateway.is_ipv4())?;
+    let is_outside = !nets.any(|net| net.contains(&gateway));
+    is_outside.then(|| {
+        let family = if gateway.is_ipv4() { "ipv4" } else { "ipv6" };
+        Finding::warning(format!(
+            "{}: the gateway {gateway} is outside of the subnet {}",
+            profile.path,
+            subnet.trunc()
+        ))
+        .with_remedy(format!(
+            "nmcli con mod {} {family}.gateway ADDRESS (one in {}, or '' for none)",
+            profile.interface,
+            subnet.trunc()
         ))
     })
 }
@@ -142,7 +222,7 @@ fn check_mode(
             let largest = limits.last().copied().unwrap_or(0);
             let on_link = link.map_or_else(String::new, |link| format!(" on a link with MTU {link} bytes"));
             // OpenSM's default MTU of a partition is 2048 bytes.
-            let is_default = mtu == 2044 && largest == 4092;
+            let is_default = mtu == 2044 && matches!(largest, 4092 | 10236);
             if mtu > largest {
                 Finding::fault(format!("datagram mode, MTU {mtu} bytes: the maximum is {largest}{on_link}"))
                     .with_remedy(format!("ip link set {name} mtu {largest}"))

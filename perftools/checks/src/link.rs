@@ -41,7 +41,7 @@ const FLAPS: usize = 3;
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
-        if facts.is_management_only(device) {
+        if facts.is_management_only(device) || !facts.is_given(device) {
             continue;
         }
         if device.is_software() && !device.ports.iter().any(Port::is_infiniband) {
@@ -71,7 +71,9 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         }
         let active = device.ports.iter().filter(|port| port.is_active());
         findings.extend(active.clone().filter_map(|port| {
-            let found = check_bond(facts, port.netdev.as_deref()?)?;
+            let netdev = port.netdev.as_deref()?;
+            let found =
+                check_bond(facts, netdev).or_else(|| check_two_adapters(facts, device, netdev))?;
             Some(found.on(format!("{}/{}", device.name, port.port)))
         }));
         findings.extend(active.filter_map(|port| {
@@ -200,6 +202,28 @@ fn check_bond(facts: &HostFacts, netdev: &str) -> Option<Finding> {
     Some(Finding::warning(text).with_remedy(remedy))
 }
 
+/// Returns a warning if an interface belongs to a bond over two adapters. Only the ports of one
+/// adapter become one RDMA device (`mlx5_lag_is_roce`; bnxt_re and irdma alike).
+fn check_two_adapters(facts: &HostFacts, device: &Device, netdev: &str) -> Option<Finding> {
+    // The first GID can belong to the bond, which then counts as the interface of the port.
+    let belongs = |bond: &Netdev, name: &str| {
+        !bond.slaves.is_empty() && (bond.name == name || bond.slaves.iter().any(|s| s == name))
+    };
+    let bond = facts.netdevs.iter().find(|bond| belongs(bond, netdev))?;
+    let has_slave = |other: &&Device| {
+        let mut netdevs = other.ports.iter().filter_map(|port| port.netdev.as_ref());
+        !device.is_same_adapter(other) && netdevs.any(|name| belongs(bond, name))
+    };
+    let other = facts.devices.iter().find(has_slave)?;
+    (other.name > device.name).then(|| {
+        Finding::warning(format!(
+            "the bond {} is over two adapters ({} and {}): RDMA uses one of them, and does not follow the bond to the other",
+            bond.name, device.name, other.name
+        ))
+        .with_remedy("bond two ports of one adapter, or give each interface an address of its own and use both devices")
+    })
+}
+
 fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding> {
     let rate = port.rate?;
     if port.is_infiniband() {
@@ -207,14 +231,13 @@ fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
             return Some(finding);
         }
     }
+    // A link of PCIe below the adapter's maximum has a warning of its own (`check_slot`). Otherwise
+    // this is how the adapter is built, for example with two ports that share the link.
     let pci = device.pci.as_ref().and_then(PciLink::gbps);
     if let Some(gbps) = pci.filter(|gbps| u64::from(*gbps) * 1000 < data_mbps(port, rate)) {
-        return Some(
-            Finding::warning(format!(
-                "{rate}, but the PCIe slot carries only about {gbps} Gb/sec"
-            ))
-            .with_remedy("move the adapter to a PCIe slot with more lanes"),
-        );
+        return Some(Finding::ok(format!(
+            "{rate}; the PCIe link carries about {gbps} Gb/sec"
+        )));
     }
     Some(Finding::ok(rate.to_string()))
 }
@@ -309,7 +332,8 @@ fn check_slot(device: &Device, pci: &PciLink) -> Finding {
     if pci.current_width < pci.max_width || pci.current_transfers() < pci.max_transfers() {
         return Finding::warning(format!("{text}, but the adapter supports {} x{}", pci.max_speed, pci.max_width))
             .with_remedy(format!(
-                "use another slot, or change the slot's settings in the BIOS; check LnkSta in: lspci -vvs $(basename $(readlink /sys/class/infiniband/{}/device))",
+                "{}change the settings of the PCIe link in the BIOS; check LnkSta in: lspci -vvs $(basename $(readlink /sys/class/infiniband/{}/device))",
+                if device.is_fixed() { "" } else { "use another slot, or " },
                 device.name
             ));
     }

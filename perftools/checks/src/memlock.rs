@@ -1,10 +1,11 @@
 //! Locked-memory limits. Registered memory is pinned and counts towards them.
 
+use base::error::split_help;
 use base::units::Size;
 use host::HostFacts;
 use host::limits::{ConfiguredLimit, ResourceLimit, SUFFICIENT};
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::spelling;
 
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
@@ -12,34 +13,54 @@ const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard me
 /// The remedy in a container, whose runtime sets the limit.
 const RAISE_IN_CONTAINER: &str = "start the container with --ulimit memlock=-1; for Kubernetes: set LimitMEMLOCK=infinity in the service of the container runtime, or add the capability IPC_LOCK to the pod";
 
+/// The remedy in a container of an ordinary user, who cannot raise a limit (setrlimit(2)). The
+/// limit `host` of podman-run(1) is that of the user.
+const RAISE_FOR_ROOTLESS: &str = "on the host, as root: printf 'USER soft memlock unlimited\\nUSER hard memlock unlimited\\n' >> /etc/security/limits.conf; log in again; start the container with --ulimit host (a rootless container cannot have more than its user)";
+
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let (limits, exempt) = (facts.memlock.limits, facts.memlock.is_exempt);
     let limited = !exempt && !matches!(limits, Some((None, _)));
-    let raise = if facts.environment.container.is_some() {
+    let raise = if facts.environment.is_rootless {
+        RAISE_FOR_ROOTLESS
+    } else if facts.environment.container.is_some() {
         RAISE_IN_CONTAINER
     } else {
         RAISE_LIMITS
     };
-    let mut findings = vec![check_limits(limits, exempt, raise)];
-    findings.extend(check_limits_conf(facts));
+    let limit = check_limits(limits, exempt, raise);
+    let mut findings = check_limits_conf(facts);
     findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
-    for registration in &facts.probe.registrations {
+    // The limit is the cause of a failed registration, unless it is not known.
+    let is_cause = limited && limit.level == Level::Warning;
+    let mut has_failed = false;
+    for registration in facts.probe.registrations.iter() {
         let size = Size(registration.bytes);
-        findings.push(match &registration.result {
-            Ok(()) => Finding::ok(format!("registering {size} succeeded")).on(&registration.device),
+        let finding = match &registration.result {
+            Ok(()) => Finding::ok(format!("registering {size} succeeded")),
             Err(error) => {
+                has_failed = true;
+                let (cause, _) = split_help(error);
+                let limit_text = if is_cause {
+                    format!(" ({})", limit.text)
+                } else {
+                    String::new()
+                };
+                let fault = format!("registering {size} failed: {cause}{limit_text}");
+                let remedy = limit.remedy.as_deref().filter(|_| is_cause);
                 // Without a limit, the cause is a lack of memory or the device.
-                let remedy = if limited {
+                let other = if limited {
                     raise
                 } else {
                     "free -m; dmesg | tail"
                 };
-                Finding::fault(format!("registering {size} failed: {error}"))
-                    .on(&registration.device)
-                    .with_remedy(remedy)
+                Finding::fault(fault).with_remedy(remedy.unwrap_or(other))
             }
-        });
+        };
+        findings.push(finding.on(&registration.device));
+    }
+    if !(has_failed && is_cause) {
+        findings.insert(0, limit);
     }
     findings
 }
@@ -130,7 +151,6 @@ mod tests {
     use host::probe::{Probe, Registration};
 
     use super::*;
-    use crate::finding::Level;
 
     #[test]
     fn small_limit_is_a_warning_with_a_remedy() {
@@ -163,7 +183,7 @@ mod tests {
         };
         let facts = HostFacts {
             probe: Probe {
-                registrations: vec![registration],
+                registrations: vec![registration].into(),
                 ..Probe::default()
             },
             ..HostFacts::default()

@@ -1,6 +1,7 @@
 //! Kernel modules: loaded now, and configured to be loaded after a reboot.
 
 use host::HostFacts;
+use host::adapters::Adapter;
 use host::modules::{Modules, RDMA_MODULES, SYSTEMD_MODULES};
 
 use super::finding::Finding;
@@ -21,8 +22,13 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             infiniband,
         ),
     ];
-    for (name, consequence, _) in needed.into_iter().filter(|(.., required)| *required) {
-        findings.push(check_module(modules, name, consequence));
+    // rdma-core loads them when a device appears (90-rdma-hw-modules.rules).
+    let has_device = !facts.devices.is_empty();
+    let needed = needed
+        .into_iter()
+        .filter(|(.., required)| *required && has_device);
+    for (name, consequence, _) in needed {
+        findings.push(check_module(facts, name, consequence));
     }
     // The files are loaded when a hardware adapter appears. A software device does not cause it.
     if facts.devices.iter().any(|device| !device.is_software()) {
@@ -73,62 +79,65 @@ fn check_devices(facts: &HostFacts) -> Finding {
         };
         return Finding::ok(format!("RDMA devices: {}{software}", names.join(", ")));
     }
-    match unused_adapter(facts) {
-        Some((adapter, module)) if facts.modules.is_present(module) => Finding::fault(format!(
-            "no RDMA device in this network namespace, although {module} is loaded and this host has {adapter}"
+    // An adapter whose driver is loaded says more than one without.
+    let mut adapters: Vec<&Adapter> = facts.adapters.iter().collect();
+    adapters.sort_by_key(|adapter| !facts.modules.is_present(adapter.rdma_module));
+    adapters.first().map_or_else(
+        || {
+            Finding::fault("no RDMA device on this host").with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV (on Ubuntu, linux-modules-extra-$(uname -r) has the module)")
+        },
+        |adapter| check_adapter(&facts.modules, adapter),
+    )
+}
+
+/// Returns the reason why an adapter has no RDMA device.
+fn check_adapter(modules: &Modules, adapter: &Adapter) -> Finding {
+    let Adapter {
+        slot,
+        name,
+        pci_module,
+        rdma_module: rdma,
+        driver,
+        lacks_module,
+    } = adapter;
+    let adapter = format!("{name} in PCI slot {slot}");
+    let is_loaded = modules.is_present(rdma);
+    match driver {
+        Some(other) if other.starts_with("vfio") || other == "pci-stub" || other == "uio_pci_generic" => {
+            Finding::fault(format!(
+                "no RDMA device: {other} has reserved {adapter} for a virtual machine or a program"
+            ))
+            .with_remedy(format!(
+                "run ribinfo in the virtual machine; to use the adapter on this host when nothing else does: driverctl unset-override {slot}"
+            ))
+        }
+        None if modules.is_present(pci_module) => Finding::fault(format!(
+            "no RDMA device: the driver {pci_module} is loaded, but {adapter} is not bound to it, because its start failed or was prevented"
         ))
         .with_remedy(format!(
-            "rdma dev (in each namespace: ip netns exec NAME rdma dev); move it: rdma dev set DEV netns NAME; or on the host: rdma system set netns shared; if no namespace has it: dmesg | grep {module}"
+            "dmesg | grep -e {slot} -e {pci_module} (for the reason: firmware, memory, PCIe errors); then: echo {slot} > /sys/bus/pci/drivers_probe"
         )),
-        Some((adapter, module)) => Finding::fault(format!(
+        _ if is_loaded => Finding::fault(format!(
+            "no RDMA device in this network namespace, although {rdma} is loaded and this host has {adapter}"
+        ))
+        .with_remedy(format!(
+            "rdma dev (in each namespace: ip netns exec NAME rdma dev); move it: rdma dev set DEV netns NAME; or on the host: rdma system set netns shared; if no namespace has it: dmesg | grep {rdma}; devlink dev param show pci/{slot} (RDMA can be disabled)"
+        )),
+        _ if *lacks_module => Finding::fault(format!(
+            "no RDMA device: this kernel has no module {rdma}, the driver for {adapter}"
+        ))
+        .with_remedy(format!(
+            "install the package with more modules for this kernel (Ubuntu: linux-modules-extra-$(uname -r); Red Hat: kernel-modules-extra), a newer kernel, or the driver of the vendor; then: modprobe {rdma}"
+        )),
+        _ => Finding::fault(format!(
             "no RDMA device: the driver for {adapter} is not loaded"
         ))
-        .with_command(format!("modprobe {module}")),
-        None => Finding::fault("no RDMA device on this host")
-            .with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV (on Ubuntu, linux-modules-extra-$(uname -r) has the module)"),
+        .with_command(format!("modprobe {rdma}")),
     }
 }
 
-/// Returns an adapter in a PCI slot that supports RDMA, and the module of its driver.
-fn unused_adapter(facts: &HostFacts) -> Option<(String, &'static str)> {
-    const ADAPTERS: &[(&str, &[&str], &str, &str)] = &[
-        (
-            "0x15b3",
-            &["0x1003", "0x1004", "0x1007"],
-            "a ConnectX-3",
-            "mlx4_ib",
-        ),
-        ("0x15b3", &[], "an NVIDIA (Mellanox) ConnectX", "mlx5_ib"),
-        (
-            "0x14e4",
-            &["0x16d7", "0x1750", "0x1751", "0x1752"],
-            "a Broadcom NetXtreme-E",
-            "bnxt_re",
-        ),
-        ("0x1425", &[], "a Chelsio adapter", "iw_cxgb4"),
-        (
-            "0x8086",
-            &["0x1592", "0x1593", "0x159b"],
-            "an Intel E810",
-            "irdma",
-        ),
-        (
-            "0x1d0f",
-            &["0xefa0", "0xefa1", "0xefa2"],
-            "an Amazon EFA",
-            "efa",
-        ),
-    ];
-    facts.pci.iter().find_map(|pci| {
-        let found = ADAPTERS.iter().find(|(vendor, devices, ..)| {
-            *vendor == pci.vendor && (devices.is_empty() || devices.contains(&pci.device.as_str()))
-        });
-        let (_, _, name, module) = found?;
-        Some((format!("{name} in PCI slot {}", pci.slot), *module))
-    })
-}
-
-fn check_module(modules: &Modules, name: &str, consequence: &str) -> Finding {
+fn check_module(facts: &HostFacts, name: &str, consequence: &str) -> Finding {
+    let modules = &facts.modules;
     if !modules.is_present(name) {
         return Finding::fault(format!("not loaded: {consequence}"))
             .on(name)
@@ -139,6 +148,10 @@ fn check_module(modules: &Modules, name: &str, consequence: &str) -> Finding {
     }
     if modules.is_configured(name) {
         return Finding::ok("loaded, and configured to be loaded after a reboot").on(name);
+    }
+    // The files of a container are not those of its host, which loads the modules.
+    if facts.environment.container.is_some() && modules.rdma_conf.is_empty() {
+        return Finding::ok("loaded").on(name);
     }
     let remedy = modules
         .enable_command(name)

@@ -1,11 +1,34 @@
 //! The RDMA MTU of each active port.
 
 use host::HostFacts;
+use host::netdev::Netdev;
 
 use super::finding::Finding;
+use super::gid::is_vlan_of;
 
 /// Smallest MTU of a network interface, in bytes, for RDMA MTU 4096 and all headers.
 const NETDEV_FOR_4096: u32 = 4200;
+/// Length of the headers that the kernel subtracts from an MTU, in bytes (`iboe_get_mtu`).
+const HEADERS: u32 = 96;
+
+/// Returns a warning for a VLAN whose MTU is smaller than the port needs. rdma_cm takes the MTU of
+/// the path from the interface of the address (`iboe_get_mtu` in `cma_resolve_iboe_route`).
+fn check_vlan(facts: &HostFacts, parent: &str, mtu: u32, rdma: u32) -> Option<Finding> {
+    let is_small = |vlan: &&Netdev| {
+        let has_address = facts.addresses(&vlan.name).next().is_some();
+        let needed = mtu.min(rdma.saturating_add(HEADERS)).min(NETDEV_FOR_4096);
+        is_vlan_of(&vlan.name, parent) && has_address && vlan.mtu.is_some_and(|mtu| mtu < needed)
+    };
+    let vlan = facts.netdevs.iter().find(is_small)?;
+    Some(
+        Finding::warning(format!(
+            "the MTU of the VLAN {} ({} bytes) is smaller than that of {parent} ({mtu} bytes), so rdma_cm uses a smaller RDMA MTU on it",
+            vlan.name,
+            vlan.mtu.unwrap_or(0)
+        ))
+        .with_remedy(format!("ip link set {} mtu {mtu} (and on the peers)", vlan.name)),
+    )
+}
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -39,13 +62,21 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
                 device.name, port.port
             )),
             (Some((active, max)), None) => Finding::ok(format!("RDMA MTU is {active} bytes (maximum {max})")),
-            (None, Some((name, mtu))) if mtu < NETDEV_FOR_4096 => {
-                Finding::warning(format!("the MTU of {name} ({mtu} bytes) is too small for an RDMA MTU of 4096 bytes"))
-                    .with_remedy(format!("ip link set {name} mtu {NETDEV_FOR_4096}"))
-            }
             (None, _) => continue,
         };
-        findings.push(finding.on(format!("{}/{}", device.name, port.port)));
+        let on = format!("{}/{}", device.name, port.port);
+        let vlan = ethernet
+            .filter(|_| !device.is_iwarp())
+            .and_then(|(parent, mtu)| {
+                check_vlan(
+                    facts,
+                    parent,
+                    mtu,
+                    rdma.map_or(u32::MAX, |(active, _)| active),
+                )
+            });
+        findings.push(finding.on(&on));
+        findings.extend(vlan.map(|finding| finding.on(&on)));
     }
     findings
 }

@@ -13,11 +13,20 @@ const PORT: u16 = 20049;
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let HostFacts { nfs, modules, .. } = facts;
     let mut findings = spelling::check(facts, "/etc/exports");
+    for (path, file) in &nfs.missing_exports {
+        findings.push(
+            Finding::warning(format!(
+                "{file} exports {path}, which does not exist, so clients cannot mount it"
+            ))
+            .on(path)
+            .with_remedy(format!("mount the file system of {path}, or mkdir {path}, or remove the line; then: exportfs -ra")),
+        );
+    }
     for mount in nfs.mounts.iter().filter(|mount| mount.rdma) {
         findings.push(check_mount(mount).on(&mount.target));
     }
     for mount in nfs.fstab.iter().filter(|mount| mount.rdma) {
-        let found = check_fstab(modules, mount, &nfs.mounts);
+        let found = check_fstab(nfs, modules, mount);
         findings.extend(found.map(|finding| finding.on(&mount.target)));
     }
     findings.extend(check_server(nfs, modules));
@@ -52,15 +61,27 @@ fn check_mount(mount: &Mount) -> Finding {
     }
 }
 
-fn check_fstab(modules: &Modules, mount: &Mount, mounted: &[Mount]) -> Option<Finding> {
-    if mount.port != Some(PORT) {
+fn check_fstab(nfs: &Nfs, modules: &Modules, mount: &Mount) -> Option<Finding> {
+    // Without the option, the kernel uses the standard port (nfs_fs_context_validate), since 2019.
+    if mount.port.is_none() && nfs.needs_port {
         return Some(
             Finding::warning(format!(
-                "/etc/fstab mounts {} over RDMA without port={PORT}",
+                "/etc/fstab mounts {} over RDMA without port={PORT}, which this kernel needs",
                 mount.source
             ))
             .with_remedy(format!(
                 "use the mount options rdma,port={PORT} in /etc/fstab"
+            )),
+        );
+    }
+    if let Some(port) = mount.port.filter(|port| *port != PORT) {
+        return Some(
+            Finding::warning(format!(
+                "/etc/fstab mounts {} over RDMA with port={port}, but servers use {PORT}",
+                mount.source
+            ))
+            .with_remedy(format!(
+                "use the mount options rdma,port={PORT} in /etc/fstab, unless the server listens on {port}"
             )),
         );
     }
@@ -73,7 +94,7 @@ fn check_fstab(modules: &Modules, mount: &Mount, mounted: &[Mount]) -> Option<Fi
             .with_remedy(load_command(modules, "xprtrdma")),
         );
     }
-    match mounted.iter().find(|other| other.target == mount.target) {
+    match nfs.mounts.iter().find(|other| other.target == mount.target) {
         Some(other) if !other.rdma => Some(
             Finding::warning(format!(
                 "/etc/fstab mounts {} over RDMA, but it is currently mounted over TCP",

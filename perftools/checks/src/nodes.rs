@@ -1,7 +1,7 @@
 //! Device nodes: they exist and are accessible to this user.
 
 use host::HostFacts;
-use host::device::Device;
+use host::device::{Device, Port};
 use host::probe::Node;
 
 use super::finding::Finding;
@@ -23,7 +23,13 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             findings.push(Finding::ok(text).on(&device.name));
             continue;
         }
+        if !facts.is_given(device) {
+            let text = "not given to this container (it has the node of another device)";
+            findings.push(Finding::ok(text).on(&device.name));
+            continue;
+        }
         findings.push(check_verbs(facts, device).on(&device.name));
+        findings.extend(check_guids(facts, device).map(|finding| finding.on(&device.name)));
         let ports = device
             .ports
             .iter()
@@ -32,7 +38,12 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             ports.map(|(port, name)| check_mad(facts, name).on(format!("{}/{port}", device.name))),
         );
     }
-    if !facts.devices.is_empty() && facts.modules.is_present("rdma_ucm") {
+    // A container without any device also lacks this node, and the remedy has it.
+    let has_node = facts.devices.iter().any(|device| {
+        let name = device.uverbs.as_deref().unwrap_or_default();
+        node(facts, name).is_some()
+    });
+    if has_node && facts.modules.is_present("rdma_ucm") {
         findings.push(check_public(facts, MISC, "rdma_cm").on("rdma_cm"));
     }
     findings
@@ -44,18 +55,16 @@ fn node<'a>(facts: &'a HostFacts, name: &str) -> Option<&'a Node> {
 
 /// Checks the verbs node. If this user can open it, checks that libibverbs can open the device too.
 fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
+    if !facts.modules.is_present("ib_uverbs") {
+        return Finding::ok("no verbs device node: see the check modules (ib_uverbs)");
+    }
     let Some(name) = &device.uverbs else {
-        return if facts.modules.is_present("ib_uverbs") {
-            Finding::fault("no verbs device node, although module ib_uverbs is loaded")
-                .with_remedy("dmesg (for the reason of the driver)")
-        } else {
-            Finding::fault("no verbs device node: module ib_uverbs is not loaded")
-                .with_command("modprobe ib_uverbs")
-        };
+        return Finding::fault("no verbs device node, although module ib_uverbs is loaded")
+            .with_remedy("dmesg (for the reason of the driver)");
     };
     let node = node(facts, name);
     let can_open = node.is_some_and(|node| node.device && node.open.is_ok());
-    check_library(facts, &device.name)
+    check_library(facts, device)
         .filter(|_| can_open)
         .unwrap_or_else(|| check_public(facts, VERBS, name))
 }
@@ -74,11 +83,8 @@ fn check_public(facts: &HostFacts, class: &str, name: &str) -> Finding {
     let fault = Finding::fault(format!(
         "this user cannot open {path} (mode {mode:04o}): {error}"
     ));
-    // The device cgroup of a container denies access whatever the mode is.
-    if facts.environment.container.is_some() && mode & PUBLIC == PUBLIC {
-        return fault.with_remedy(format!(
-            "start the container with --device {path}, or with the RDMA device plugin: the file alone does not permit access"
-        ));
+    if mode & PUBLIC == PUBLIC {
+        return fault.with_remedy(allow(facts, &path, error));
     }
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let pattern = if stem == name {
@@ -89,6 +95,87 @@ fn check_public(facts: &HostFacts, class: &str, name: &str) -> Finding {
     fault.with_remedy(format!(
         "chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
     ))
+}
+
+/// Returns the remedy for a node that its mode permits to open. The kernel's other reasons are the
+/// option `nodev` (`may_open_dev`, EACCES), a security module (EACCES) and the device cgroup
+/// (`devcgroup_check_permission`, EPERM).
+fn allow(facts: &HostFacts, path: &str, error: &str) -> String {
+    let environment = &facts.environment;
+    let is_cgroup = error.contains("os error 1)");
+    let start = format!(
+        "start the container with --device {path}, or with the RDMA device plugin: the file alone does not permit access"
+    );
+    if environment.is_nodev {
+        let mount = "the file system of the node is mounted with nodev";
+        return match environment.container {
+            Some(_) => format!("{mount}: {start}"),
+            None => format!("{mount}: use the node in /dev, or mount -o remount,dev /dev"),
+        };
+    }
+    match environment.container {
+        _ if environment.has_selinux && !is_cgroup => format!(
+            "SELinux denies it: ausearch -m avc -ts recent; restorecon -v {path}; in a container: setsebool -P container_use_devices on"
+        ),
+        Some(_) => start,
+        None if is_cgroup => "a device cgroup denies it: in the unit of the service, DeviceAllow=char-infiniband_verbs rw and DeviceAllow=/dev/infiniband/rdma_cm rw (systemctl edit UNIT)".to_owned(),
+        None => format!(
+            "the mode permits it, so a security module denies it: dmesg | grep -i -e denied -e apparmor; ls -ldZ /dev/infiniband {path}"
+        ),
+    }
+}
+
+/// Checks the node GUID. librdmacm identifies the device of a connection by it, and finds none if
+/// it is zero (`ucma_query_addr` in librdmacm/cma.c).
+fn check_guids(facts: &HostFacts, device: &Device) -> Option<Finding> {
+    let guid = device.node_guid?;
+    // EFA has no GUID, and rdma_cm does not support it.
+    let mut ports = device.ports.iter();
+    let has_cm = |port: &Port| port.is_infiniband() || port.is_ethernet();
+    if !ports.any(|port| has_cm(port) && !facts.is_raw(device, port)) {
+        return None;
+    }
+    if guid.0 == 0 {
+        let remedy = if device.is_virtual {
+            "on the host of the adapter: ip link set PF vf N mac MAC (Ethernet; the driver makes the GUID of it) or ip link set PF vf N node_guid GUID (InfiniBand), then bind the virtual function again"
+        } else {
+            "set a GUID in the firmware (mlxburn, flint -d DEV sg), or reset the adapter"
+        };
+        return Some(
+            Finding::fault("the node GUID is zero, so rdma_cm finds no device for a connection")
+                .with_remedy(remedy),
+        );
+    }
+    let ports = |device: &Device| {
+        let ports = device.ports.iter().filter(|port| port.is_infiniband());
+        ports.filter_map(Port::guid).collect::<Vec<_>>()
+    };
+    let own = ports(device);
+    if own.iter().any(|guid| guid.0 == 0) {
+        return Some(
+            Finding::fault("the port GUID is zero, so the subnet manager ignores the port")
+                .with_remedy("on the host of the adapter: ip link set PF vf N port_guid GUID, then bind the virtual function again"),
+        );
+    }
+    // Software devices take the GUID of the MAC, which the VLANs of an interface share.
+    let is_same = |other: &&Device| {
+        let is_same_guid = other.node_guid == Some(guid);
+        let shares_port = || ports(other).iter().any(|guid| own.contains(guid));
+        (is_same_guid || shares_port())
+            && other.name > device.name
+            && (other.slot.is_none() || other.slot != device.slot)
+            && !other.is_software()
+            && !facts.is_management_only(other)
+    };
+    let mut others = facts.devices.iter().filter(|_| !device.is_software());
+    let other = others.find(is_same)?;
+    Some(
+        Finding::fault(format!(
+            "the GUIDs are also those of {}: programs and subnet managers take one for the other",
+            other.name
+        ))
+        .with_remedy("give one of them another GUID: for a virtual function, ip link set PF vf N node_guid GUID port_guid GUID on the host of the adapter; otherwise in the firmware (flint -d DEV sg)"),
+    )
 }
 
 /// Checks a node for management datagrams. It belongs to root, because management datagrams can
@@ -129,7 +216,7 @@ fn existing<'a>(
             "{path} is missing: the container was not given this device, or the node was removed"
         ))
         .with_remedy(format!(
-            "start the container with --device {path}, or with the RDMA device plugin; on a host: {udev}"
+            "start the container with --device {path} --device {DIRECTORY}/rdma_cm, or with the RDMA device plugin; on a host: {udev}"
         ))),
         Some(node) if !node.device => Err(Finding::fault(format!("{path} is not a device node"))
             .with_remedy(format!("rm {path} && {udev}"))),
@@ -138,7 +225,7 @@ fn existing<'a>(
 }
 
 /// Returns a fault if libibverbs cannot use a device of the kernel.
-fn check_library(facts: &HostFacts, device: &str) -> Option<Finding> {
+fn check_library(facts: &HostFacts, device: &Device) -> Option<Finding> {
     let verbs = &facts.probe.verbs;
     if let Some(error) = &verbs.error {
         return Some(
@@ -146,7 +233,17 @@ fn check_library(facts: &HostFacts, device: &str) -> Option<Finding> {
                 .with_command("modprobe ib_uverbs"),
         );
     }
-    let Some(device_facts) = verbs.device(device) else {
+    let Some(device_facts) = verbs.device(&device.name) else {
+        if let Some((driver, abi, supported)) = foreign_abi(device) {
+            return Some(
+                Finding::fault(format!(
+                    "libibverbs does not list this device: its driver has ABI {abi}, and the provider of rdma-core has ABI {supported} of {driver}"
+                ))
+                .with_remedy(format!(
+                    "install the library of the package that {driver} comes from (modinfo {driver}), or use the driver of the kernel"
+                )),
+            );
+        }
         return Some(
             Finding::fault("the kernel has this device, but libibverbs does not list it: its provider library is missing, or too old for the kernel")
                 .with_remedy("apt install ibverbs-providers (Debian) or dnf install libibverbs (Red Hat)"),
@@ -158,7 +255,36 @@ fn check_library(facts: &HostFacts, device: &str) -> Option<Finding> {
             "the device node is accessible, but libibverbs cannot open the device: {error}"
         ))
         .with_remedy(format!(
-            "strace -e openat,ioctl ibv_devinfo -d {device}; dmesg | tail"
+            "strace -e openat,ioctl ibv_devinfo -d {}; dmesg | tail",
+            device.name
         )),
     )
+}
+
+/// Returns the module, the version of its ABI and the range of the provider, if a driver that is
+/// not of the kernel has another ABI. The ranges are `match_min_abi_version` and
+/// `match_max_abi_version` in the providers of rdma-core 62.
+fn foreign_abi(device: &Device) -> Option<(&'static str, u32, String)> {
+    const ABIS: [(&str, &str, u32, u32); 11] = [
+        ("bnxt_en", "bnxt_re", 1, 1),
+        ("mlx5_core", "mlx5_ib", 1, 1),
+        ("mlx4_core", "mlx4_ib", 2, 4),
+        ("efa", "efa", 1, 1),
+        ("ice", "irdma", 0, 5),
+        ("i40e", "irdma", 0, 5),
+        ("qede", "qedr", 8, 8),
+        ("mana", "mana_ib", 1, 1),
+        ("erdma", "erdma", 0, 1),
+        ("ionic", "ionic_rdma", 1, 1),
+        ("vmw_pvrdma", "vmw_pvrdma", 3, 3),
+    ];
+    let (driver, abi) = (device.driver.as_deref()?, device.abi_version?);
+    let is_driver = |(pci, rdma, ..): &&(&str, &str, u32, u32)| [*pci, *rdma].contains(&driver);
+    let (_, module, min, max) = *ABIS.iter().find(is_driver)?;
+    let range = if min == max {
+        min.to_string()
+    } else {
+        format!("{min} to {max}")
+    };
+    (!(min..=max).contains(&abi)).then_some((module, abi, range))
 }

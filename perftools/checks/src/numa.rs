@@ -11,7 +11,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     for device in facts
         .devices
         .iter()
-        .filter(|device| !device.is_software() && nodes > 1)
+        .filter(|device| !device.is_software() && nodes > 1 && facts.is_given(device))
     {
         let Some(node) = device.numa_node.filter(|node| *node >= 0) else {
             findings.push(

@@ -26,6 +26,13 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
                 )),
         );
     }
+    for path in &files.misnamed {
+        findings.push(
+            Finding::warning("opensm does not read this file: an instance is named opensm.conf.N, with a number N")
+                .on(path)
+                .with_remedy("rename it to opensm.conf.N with a number that no other file has; then: systemctl restart opensm"),
+        );
+    }
     let ignored = ignored(files);
     let effective = files.effective();
     let is_numbered = effective.iter().any(|conf| conf.instance.is_some());

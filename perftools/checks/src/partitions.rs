@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use host::HostFacts;
+use host::device::{Device, Port};
 use host::partitions::{
     DEFAULT_PKEY, Definition, MemberPorts, Membership, PartitionFile, Partitions, mtu_bytes,
     rate_gbps, rate_mbps,
@@ -11,6 +12,8 @@ use host::partitions::{
 use super::finding::Finding;
 
 const RESTART: &str = "systemctl restart opensm";
+/// The bit of a P_Key that full members have.
+const FULL_MEMBER: u16 = 0x8000;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -39,7 +42,38 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             findings.extend(found.map(|finding| finding.on(&file.path)));
         }
     }
+    findings.extend(check_membership(facts));
     findings
+}
+
+/// Returns a warning for each port that is a limited member of all its partitions. The check
+/// `ipoib` reports those with an interface.
+fn check_membership(facts: &HostFacts) -> Vec<Finding> {
+    let has_interface = |port: &Port| {
+        let addresses = facts
+            .netdevs
+            .iter()
+            .filter_map(|netdev| netdev.ipoib.as_ref()?.hwaddr);
+        let mut guids = addresses.map(|address| address.guid());
+        guids.any(|guid| Some(guid) == port.guid())
+    };
+    let is_limited = |port: &Port| {
+        let mut keys = port.pkeys.iter();
+        !port.pkeys.is_empty() && keys.all(|key| key & FULL_MEMBER == 0)
+    };
+    let ports = facts
+        .ports()
+        .filter(|(_, port)| port.is_active() && port.is_infiniband());
+    let ports = ports.filter(|(_, port)| is_limited(port) && !has_interface(port));
+    let warn = |(device, port): (&Device, &Port)| {
+        Finding::warning(format!(
+            "limited member of its partitions ({}): rperf and all other programs cannot communicate with other limited members",
+            port.pkeys.iter().map(|key| format!("0x{key:04x}")).collect::<Vec<_>>().join(", ")
+        ))
+        .on(format!("{}/{}", device.name, port.port))
+        .with_remedy("set defmember=full or GUID=full in partitions.conf; then systemctl restart opensm (on the host that runs it)")
+    };
+    ports.map(warn).collect()
 }
 
 fn check_file(facts: &HostFacts, partitions: &Partitions) -> Vec<Finding> {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use base::error::split_help;
 use host::HostFacts;
-use host::device::Port;
+use host::device::{Device, Port};
 use host::peer::{PeerFacts, PeerPort, technology};
 use host::roce::{V1, rdma_cm_mode};
 use host::verbs::VerbsPort;
@@ -25,78 +25,22 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         Some(Ok(peer)) => peer,
     };
     let mut findings = Vec::new();
-    for theirs in peer.ports.iter().filter(|port| !port.active) {
-        findings.push(
-            Finding::warning(format!(
-                "{}/{} is not ACTIVE on the peer",
-                theirs.device, theirs.port
-            ))
-            .on(&peer.host)
-            .with_remedy("run ribinfo check on the peer"),
-        );
-    }
-    let mut common = false;
     for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let ours = technology(&port.link_layer, device.is_iwarp());
-        let mtu = facts
-            .verbs_port(&device.name, port.port)
-            .and_then(VerbsPort::active_mtu_bytes);
-        for theirs in peer
-            .ports
-            .iter()
-            .filter(|theirs| theirs.active && theirs.technology() == ours)
-        {
-            common = true;
-            let name = format!(
-                "{}/{} and {}/{} of {}",
-                device.name, port.port, theirs.device, theirs.port, peer.host
-            );
-            if let Some((a, b)) = mtu
-                .zip(theirs.mtu)
-                .filter(|(a, b)| a != b && ours != "iWARP")
-            {
-                let text = format!(
-                    "{name}: RDMA MTU {a} bytes on this host, {b} bytes on the peer; connections can only use the smaller one"
-                );
-                findings.push(
-                    Finding::warning(text)
-                        .on(ours)
-                        .with_remedy(raise_mtu_command(ours, a < b, port, theirs, &peer.host)),
-                );
-            } else if ours != "InfiniBand" && !shares_subnet(facts, port, theirs) {
-                let (level, remedy) = if ours == "RoCE" && rdma_cm_mode(port) == V1 {
-                    (
-                        "RoCE v1 cannot be routed",
-                        "use RoCE v2, or addresses of one subnet",
-                    )
-                } else {
-                    (
-                        "packets need a router",
-                        "ip route get ADDRESS (to see the route); or use addresses of one subnet",
-                    )
-                };
-                findings.push(
-                    Finding::warning(format!(
-                        "{name} have no address in a common subnet: {level}"
-                    ))
-                    .on(ours)
-                    .with_remedy(remedy),
-                );
-            } else if ours == "InfiniBand" && port.subnet_prefix() != theirs.subnet_prefix {
-                findings.push(
-                    Finding::warning(format!("{name} are in different subnets"))
-                        .on(ours)
-                        .with_remedy("connect them with a cable, a switch or a router"),
-                );
-            } else {
-                findings.push(Finding::ok(name).on(ours));
-            }
-        }
+        let same = peer.ports.iter();
+        let same = same.filter(|theirs| theirs.active && theirs.technology() == ours);
+        // Rails of a fabric are not connected with each other, so one good partner is enough. The
+        // port of the same name is named if all partners have the problem.
+        let best = same.min_by_key(|theirs| {
+            let is_namesake = theirs.device == device.name && theirs.port == port.port;
+            (
+                compare(facts, device, port, theirs, peer).level,
+                !is_namesake,
+            )
+        });
+        findings.extend(best.map(|theirs| compare(facts, device, port, theirs, peer)));
     }
-    if common {
-        findings.extend(check_missing(facts, peer));
-    }
-    if !common {
+    if findings.is_empty() {
         findings.push(
             Finding::fault(
                 "no technology (InfiniBand, RoCE, iWARP) has an ACTIVE port on both hosts",
@@ -104,8 +48,73 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             .on(&peer.host)
             .with_remedy("compare ribinfo links on both hosts"),
         );
+    } else {
+        findings.extend(check_missing(facts, peer));
+    }
+    for theirs in peer.ports.iter().filter(|port| !port.active) {
+        // A port that is not in use is normal if another one is.
+        let is_spare = |other: &PeerPort| other.active && other.technology() == theirs.technology();
+        let text = format!(
+            "{}/{} is not ACTIVE on the peer",
+            theirs.device, theirs.port
+        );
+        let finding = if peer.ports.iter().any(is_spare) {
+            Finding::ok(text)
+        } else {
+            Finding::warning(text).with_remedy("run ribinfo check on the peer")
+        };
+        findings.push(finding.on(&peer.host));
     }
     findings
+}
+
+/// Compares a port with one of the peer that has the same technology.
+fn compare(
+    facts: &HostFacts,
+    device: &Device,
+    port: &Port,
+    theirs: &PeerPort,
+    peer: &PeerFacts,
+) -> Finding {
+    let ours = technology(&port.link_layer, device.is_iwarp());
+    let mtu = facts
+        .verbs_port(&device.name, port.port)
+        .and_then(VerbsPort::active_mtu_bytes);
+    let name = format!(
+        "{}/{} and {}/{} of {}",
+        device.name, port.port, theirs.device, theirs.port, peer.host
+    );
+    let differing = mtu
+        .zip(theirs.mtu)
+        .filter(|(a, b)| a != b && ours != "iWARP");
+    let finding = if let Some((a, b)) = differing {
+        Finding::warning(format!(
+            "{name}: RDMA MTU {a} bytes on this host, {b} bytes on the peer; connections can only use the smaller one"
+        ))
+        .with_remedy(raise_mtu_command(ours, a < b, port, theirs, &peer.host))
+    } else if ours != "InfiniBand" && !shares_subnet(facts, port, theirs) {
+        let (level, remedy) = if ours == "RoCE" && rdma_cm_mode(port) == V1 {
+            (
+                "RoCE v1 cannot be routed",
+                "use RoCE v2, or addresses of one subnet",
+            )
+        } else {
+            (
+                "packets need a router",
+                "ip route get ADDRESS (to see the route); or use addresses of one subnet",
+            )
+        };
+        Finding::warning(format!(
+            "{name} have no address in a common subnet: {level}"
+        ))
+        .with_remedy(remedy)
+    } else if ours == "InfiniBand" && port.subnet_prefix() != theirs.subnet_prefix {
+        Finding::warning(format!("{name} are in different subnets"))
+            .with_remedy("connect them with a cable, a switch or a router")
+    } else {
+        Finding::ok(name)
+    };
+    finding.on(ours)
 }
 
 /// Returns a warning for each active port whose technology the peer lacks.

@@ -33,6 +33,12 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
             .map_or_else(String::new, |netdev| format!(" on {netdev}"));
         return Finding::ok(format!("ACTIVE, {}{netdev}", port.link_layer));
     }
+    if facts.is_switchdev(device) && port.umad.is_none() {
+        return Finding::ok(format!(
+            "{}: a representor of the adapter's switch, in use only by a virtual function",
+            state_name(port)
+        ));
+    }
     if is_unused(facts, device, port) {
         return Finding::ok(format!(
             "not in use ({}): it has no address, and another port is ACTIVE (use --expect ports=N if N ports must be)",
@@ -40,7 +46,7 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
         ));
     }
     if port.is_infiniband() {
-        check_infiniband(device, port)
+        check_infiniband(facts, device, port)
     } else if port.is_ethernet() {
         check_ethernet(facts, device, port)
     } else {
@@ -152,7 +158,7 @@ fn is_unused(facts: &HostFacts, device: &Device, port: &Port) -> bool {
     has_active_port && !has_link && !is_configured && !device.is_software()
 }
 
-fn check_infiniband(device: &Device, port: &Port) -> Finding {
+fn check_infiniband(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
     if device.is_virtual {
         return check_virtual(port);
     }
@@ -160,10 +166,7 @@ fn check_infiniband(device: &Device, port: &Port) -> Finding {
         state::INIT if device.is_omni_path() => {
             Finding::fault("INIT: no fabric manager has configured this port").with_remedy(START_OPA)
         }
-        state::INIT => Finding::fault(
-            "INIT: no subnet manager has configured this port; every InfiniBand fabric needs one, even two hosts connected back to back",
-        )
-        .with_remedy("systemctl enable --now opensm (on one host of the fabric, or in the switch)"),
+        state::INIT => check_init(facts, device, port),
         state::ARMED => Finding::fault("ARMED: the subnet manager did not finish configuring this port")
             .with_remedy("systemctl restart opensm (on the host that runs the subnet manager), then check its log"),
         state::DOWN => match port.phys_state.code {
@@ -179,6 +182,56 @@ fn check_infiniband(device: &Device, port: &Port) -> Finding {
         _ => Finding::fault(format!("port state {}", state_name(port)))
             .with_remedy(format!("ibstat {} {}", device.name, port.port)),
     }
+}
+
+/// Returns the finding for a port without a subnet manager. Without a GUID, opensm manages one port
+/// of a host, so on a host with several, this one must be named (opensm(8), option `--guid`).
+fn check_init(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
+    let local = || facts.ports().filter(|(_, port)| port.is_infiniband());
+    let guid = port.guid().map_or(0, |guid| guid.0);
+    let is_local =
+        |guid: u64| local().any(|(_, port)| port.guid().is_some_and(|own| own.0 == guid));
+    let mut managers = facts.probe.sms.iter().filter_map(|found| {
+        let sm = found.sm.as_ref().ok()?;
+        is_local(sm.guid).then(|| format!("{}/{}", found.device, found.port))
+    });
+    let on = format!("{}/{}", device.name, port.port);
+    let confs = facts.opensm.effective();
+    let conf = confs
+        .iter()
+        .find(|conf| conf.guid().is_none_or(|other| other != guid));
+    let elsewhere = managers.find(|other| *other != on);
+    let reason = match (&elsewhere, conf) {
+        (Some(other), _) => format!("the subnet manager of this host serves {other} only"),
+        (None, Some(conf)) if local().count() > 1 => format!(
+            "{} names {}, and opensm serves one port",
+            conf.path,
+            if conf.guid().is_some_and(|guid| guid != 0) {
+                "another port"
+            } else {
+                "no port (guid)"
+            }
+        ),
+        _ => {
+            let several = if local().count() > 1 {
+                format!(
+                    "; opensm serves one port: set guid 0x{guid:016x} in opensm.conf for this one"
+                )
+            } else {
+                String::new()
+            };
+            return Finding::fault("INIT: no subnet manager has configured this port; every InfiniBand fabric needs one, even two hosts connected back to back")
+                .with_remedy(format!(
+                    "systemctl enable --now opensm (on one host of the fabric, or in the switch){several}"
+                ));
+        }
+    };
+    Finding::fault(format!(
+        "INIT: no subnet manager has configured this port: {reason}"
+    ))
+    .with_remedy(format!(
+        "connect the port to the same fabric, or start opensm for it: opensm -B -g 0x{guid:016x}; permanently: guid 0x{guid:016x} in a file of its own (opensm.conf.N), then systemctl restart opensm"
+    ))
 }
 
 /// Checks the port of a virtual function, whose GUID and link the host of the adapter sets.

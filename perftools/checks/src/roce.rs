@@ -17,10 +17,15 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         findings.push(check_local(device, port).on(&on));
         if let Some(Ok(peer)) = &facts.peer {
             let theirs: Vec<&PeerPort> = peer.ports.iter().filter(|port| port.is_roce()).collect();
+            let is_namesake =
+                |theirs: &&&PeerPort| theirs.device == device.name && theirs.port == port.port;
+            let (namesakes, others): (Vec<_>, Vec<_>) = theirs.iter().partition(is_namesake);
+            let compared = namesakes.into_iter().chain(others);
+            let compared = compared.filter_map(|theirs| compare(device, port, &peer.host, theirs));
+            // As in the check `peer`, one good partner is enough.
             findings.extend(
-                theirs
-                    .iter()
-                    .filter_map(|theirs| compare(device, port, &peer.host, theirs))
+                compared
+                    .min_by_key(|finding| finding.level)
                     .map(|f| f.on(&on)),
             );
         }

@@ -2,7 +2,7 @@
 
 use host::HostFacts;
 
-use super::expect::{Expectation, check_expected, wanted_by_manifest};
+use super::expect::{Expectation, check_expected};
 use super::finding::Finding;
 use super::{CHECKS, check};
 
@@ -26,16 +26,6 @@ impl Selection {
             .filter(|name| self.checks.is_empty() || self.checks.contains(name))
             .filter(|name| !self.skip.contains(name))
             .collect()
-    }
-
-    /// Returns the names of the checks whose facts are needed.
-    pub fn wanted(&self) -> Vec<String> {
-        let mut wanted = self.checks();
-        let has_manifest = |expect: &Expectation| !expect.properties.is_empty();
-        if self.expect.as_ref().is_some_and(has_manifest) {
-            wanted.extend(wanted_by_manifest());
-        }
-        wanted
     }
 
     /// Runs the checks, compares the ports with the requirements, and omits the findings to skip.
@@ -83,8 +73,8 @@ mod tests {
             skip: skip.iter().map(ToString::to_string).collect(),
             expect: None,
         };
-        assert_eq!(selection(&["port", "mtu"], &["mtu"]).wanted(), ["port"]);
-        let all = selection(&[], &["gpu"]).wanted();
+        assert_eq!(selection(&["port", "mtu"], &["mtu"]).checks(), ["port"]);
+        let all = selection(&[], &["gpu"]).checks();
         assert_eq!(all.len(), CHECKS.len() - 1);
         assert!(!all.contains(&"gpu".to_owned()));
     }
@@ -110,23 +100,5 @@ mod tests {
             let count = findings.iter().filter(is_it).count();
             assert_eq!(count, usize::from(expected), "{checks}: {findings:?}");
         }
-    }
-
-    #[test]
-    fn a_manifest_needs_the_facts_of_gpus() {
-        let expect = Expectation::from_manifest("host gpus 8").unwrap();
-        let selection = Selection {
-            checks: vec!["port".to_owned()],
-            skip: vec!["gpu".to_owned()],
-            expect: Some(expect),
-        };
-        assert_eq!(selection.wanted(), ["port", "gpu"]);
-        assert_eq!(selection.checks(), ["port"]);
-        let ports = Some("ports=1".parse().unwrap());
-        let selection = Selection {
-            expect: ports,
-            ..selection
-        };
-        assert_eq!(selection.wanted(), ["port"]);
     }
 }

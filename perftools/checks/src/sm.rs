@@ -60,6 +60,11 @@ fn check_port(device: &Device, port: &Port, found: Option<&PortSm>) -> Option<Fi
             ))
             .with_remedy("sudo ribinfo check sm")
         }
+        // The port is configured, which its LIDs show.
+        Err(_) if found.lacks_smi() => Finding::ok(format!(
+            "LID {}, subnet manager at LID {}; this port cannot query it, because it has no queue pair 0 (virtual function or plane)",
+            port.lid, port.sm_lid
+        )),
         Err(error) => {
             let (text, _) = error.split_once("; ").unwrap_or((error, ""));
             Finding::fault(text).with_remedy(start)

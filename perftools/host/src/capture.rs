@@ -6,6 +6,7 @@
 use std::io;
 use std::path::{Component, Path};
 
+use crate::adapters::{self, alias_file};
 use crate::capture_directory::CaptureDirectory;
 use crate::probe::Probe;
 use crate::redaction as keep;
@@ -46,6 +47,7 @@ const FILES: &[(&str, Part)] = &[
         "/sys/class/infiniband/*/device/uevent",
         Redacted(|text| keep::assignments(text, &["PCI_SLOT_NAME"], |_| Vec::new())),
     ),
+    ("/sys/class/infiniband/*/device/label", Whole),
     ("/sys/class/infiniband/*/device/numa_node", Whole),
     ("/sys/class/infiniband/*/device/current_link_speed", Whole),
     ("/sys/class/infiniband/*/device/current_link_width", Whole),
@@ -71,6 +73,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/class/infiniband/*/ports/*/hw_counters/*", Whole),
     ("/sys/class/infiniband_verbs/abi_version", Existence),
     ("/sys/class/infiniband_verbs/*/ibdev", Whole),
+    ("/sys/class/infiniband_verbs/*/abi_version", Whole),
     ("/sys/class/infiniband_mad/abi_version", Existence),
     ("/sys/class/infiniband_mad/*/ibdev", Whole),
     ("/sys/class/infiniband_mad/*/port", Whole),
@@ -83,6 +86,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/class/net/*/speed", Whole),
     ("/sys/class/net/*/address", Whole),
     ("/sys/class/net/*/dev_port", Whole),
+    ("/sys/class/net/*/phys_switch_id", Whole),
     ("/sys/class/net/*/mode", Whole),
     ("/sys/class/net/*/pkey", Whole),
     ("/sys/class/net/*/parent", Whole),
@@ -112,6 +116,7 @@ const FILES: &[(&str, Part)] = &[
         "/sys/kernel/config/rdma_cm/*/ports/*/default_roce_tos",
         Whole,
     ),
+    ("/sys/fs/selinux/enforce", Whole),
     ("/sys/kernel/mm/transparent_hugepage/enabled", Whole),
     ("/sys/module/*", Existence),
     ("/sys/module/ib_ipoib/parameters/ipoib_enhanced", Whole),
@@ -124,7 +129,7 @@ const FILES: &[(&str, Part)] = &[
         Redacted(|text| keep::prefixes(text, &["HugePages_", "Hugepagesize:"])),
     ),
     ("/proc/modules", Redacted(keep::first_words)),
-    ("/proc/mounts", Redacted(keep::mounts)),
+    ("/proc/mounts", Redacted(keep::mounts_and_dev)),
     ("/proc/net/ip_tables_names", Whole),
     ("/proc/net/ip6_tables_names", Whole),
     ("/proc/net/tcp", Redacted(keep::sockets)),
@@ -137,12 +142,13 @@ const FILES: &[(&str, Part)] = &[
         "/proc/self/status",
         Redacted(|text| keep::prefixes(text, &["CapEff:", "Cpus_allowed_list:"])),
     ),
+    ("/proc/self/uid_map", Whole),
     ("/proc/sys/kernel/hostname", Whole),
     ("/proc/sys/net/ipv4/conf/*/arp_ignore", Whole),
     ("/proc/sys/net/ipv4/conf/*/arp_announce", Whole),
     ("/proc/sys/sunrpc/svc_rdma", Existence),
     ("/.dockerenv", Existence),
-    ("/run/.containerenv", Existence),
+    ("/run/.containerenv", Redacted(rootless)),
     ("/run/systemd/container", Existence),
     ("/var/run/secrets/kubernetes.io", Existence),
     (
@@ -167,8 +173,8 @@ const FILES: &[(&str, Part)] = &[
     ("/etc/rdma/modules/*.conf", Redacted(keep::modules)),
     ("/etc/nfs.conf", Redacted(nfs_conf)),
     ("/etc/nfs.conf.d/*.conf", Redacted(nfs_conf)),
-    ("/etc/rdma/opensm.conf*", Redacted(keep::opensm)),
-    ("/etc/opensm/opensm.conf*", Redacted(keep::opensm)),
+    ("/etc/rdma/opensm*", Redacted(keep::opensm)),
+    ("/etc/opensm/opensm*", Redacted(keep::opensm)),
     ("/etc/rdma/partitions.conf*", Redacted(keep::partitions)),
     ("/etc/opensm/partitions.conf*", Redacted(keep::partitions)),
     ("/etc/sysconfig/opensm", Redacted(opensm_variables)),
@@ -182,7 +188,12 @@ const FILES: &[(&str, Part)] = &[
 ];
 
 fn network_class(text: &str) -> Option<String> {
-    text.starts_with("0x02").then(|| text.to_owned())
+    adapters::is_network_class(text).then(|| text.to_owned())
+}
+
+/// Keeps the only line of a container's description that is evaluated.
+fn rootless(text: &str) -> String {
+    keep::prefixes(text, &["rootless=1"])
 }
 
 fn thresholds(text: &str) -> String {
@@ -250,7 +261,9 @@ pub fn visit(
     let partitions = partitions.map(|file| (file.path, Redacted(keep::partitions)));
     let guids = opensm.confs.iter().flat_map(|conf| &conf.guid_files);
     let guids = guids.map(|file| (file.path.clone(), Redacted(keep::guids)));
-    for (path, part) in partitions.chain(guids) {
+    // Only the running kernel's aliases are read.
+    let aliases = [(alias_file(root), Redacted(adapters::redacted))];
+    for (path, part) in partitions.chain(guids).chain(aliases) {
         let Some(path) = named_path(&path).filter(|path| !visited.contains(path)) else {
             continue;
         };

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::adapters::{self, Adapter};
 use crate::counters::Counters;
 use crate::cpus::Cpus;
 use crate::dcb::Dcb;
-use crate::device::{self, Device, PciDevice, Port};
+use crate::device::{self, Device, Port};
 use crate::eipoib::Eipoib;
 use crate::environment::Environment;
+use crate::fact::Fact;
 use crate::limits::Memlock;
 use crate::link_caps::LinkCaps;
 use crate::listeners::listening;
@@ -38,12 +40,12 @@ pub struct HostFacts {
     pub peer: Option<Result<PeerFacts, String>>,
     /// The kernel modules.
     pub modules: Modules,
-    /// The PCI devices that are network adapters.
-    pub pci: Vec<PciDevice>,
+    /// The PCI functions that support RDMA.
+    pub adapters: Fact<Vec<Adapter>>,
     /// The limits of locked memory.
     pub memlock: Memlock,
     /// The counters of each port, by device and port.
-    pub counters: BTreeMap<(String, u32), Counters>,
+    pub counters: Fact<BTreeMap<(String, u32), Counters>>,
     /// Thresholds of the file of infiniband-diags, by the name of the counter.
     pub thresholds: BTreeMap<String, u64>,
     /// The handling of ARP requests, by network interface, and that of `all` interfaces.
@@ -80,23 +82,31 @@ pub struct HostFacts {
     pub listening: Vec<u16>,
 }
 
+/// Returns the counters of ports. They are in many files, and adapters query their firmware for
+/// each one.
+fn counters_of(root: &Root, ports: Vec<(String, u32)>) -> Fact<BTreeMap<(String, u32), Counters>> {
+    let root = root.clone();
+    Fact::new(move || {
+        let read = |key: (String, u32)| {
+            let counters = Counters::of_port(&root, &key.0, u8::try_from(key.1).ok()?);
+            Some((key, counters))
+        };
+        ports.into_iter().filter_map(read).collect()
+    })
+}
+
 impl HostFacts {
-    /// Reads the facts. Those that take time are read only for the named checks, or for all checks
-    /// if `checks` is empty. `peer` is the result of the request to the peer.
-    pub fn read(root: &Root, checks: &[String], peer: Option<Result<PeerFacts, String>>) -> Self {
-        let wanted = |check: &str| checks.is_empty() || checks.iter().any(|name| name == check);
+    /// Reads the facts. Those that take time are read when they are first used. `peer` is the
+    /// result of the request to the peer.
+    pub fn read(root: &Root, peer: Option<Result<PeerFacts, String>>) -> Self {
         let devices = device::all(root);
         let netdevs = netdev::all(root);
-        let probe = redaction::probe(root.probe(wanted));
+        let probe = redaction::probe(root.probe());
         let ports = || {
             let ports = devices
                 .iter()
                 .flat_map(|device| device.ports.iter().map(move |port| (device, port)));
             ports.map(|(device, port)| ((device.name.clone(), port.port), port))
-        };
-        let counters = |key: (String, u32)| {
-            let counters = Counters::of_port(root, &key.0, u8::try_from(key.1).ok()?);
-            Some((key, counters))
         };
         let dcb = |(key, port): ((String, u32), &Port)| {
             let dcb = Dcb::read(root, &probe.dcb, &key.0, key.1, port.netdev.as_ref()?);
@@ -108,13 +118,12 @@ impl HostFacts {
         let sockets = sockets.map(|path| listening(&root.text(path).unwrap_or_default()));
         Self {
             modules: Modules::read(root),
-            pci: device::network_adapters(root),
-            memlock: Memlock::read(root),
-            counters: if wanted("counters") {
-                ports().filter_map(|(key, _)| counters(key)).collect()
-            } else {
-                BTreeMap::new()
+            adapters: {
+                let root = root.clone();
+                Fact::new(move || adapters::adapters(&root))
             },
+            memlock: Memlock::read(root),
+            counters: counters_of(root, ports().map(|(key, _)| key).collect()),
             thresholds: counters::thresholds(root),
             arp: netdev::arp_settings(root, &netdevs),
             dcb: ports().filter_map(dcb).collect(),
@@ -151,11 +160,54 @@ impl HostFacts {
         device.uverbs.is_none() && has_umad && self.modules.is_present("ib_uverbs")
     }
 
-    /// Returns all ports, each with its device, without those for management only.
+    /// Returns `true` if a device can be used here. A container sees every device of its host in
+    /// `/sys`, but only the nodes of those that it was given. If it was given none, all of them
+    /// count, so that they are reported.
+    pub fn is_given(&self, device: &Device) -> bool {
+        let has_node = |device: &Device| {
+            let mut nodes = self.probe.nodes.iter();
+            nodes.any(|node| Some(&node.name) == device.uverbs.as_ref())
+        };
+        self.environment.container.is_none()
+            || has_node(device)
+            || !self.devices.iter().any(has_node)
+    }
+
+    /// Returns `true` if a port carries raw packets only: its adapter is in switchdev mode, RoCE is
+    /// disabled, or the driver has no RoCE (mana of older kernels). Such ports have
+    /// `RDMA_CORE_PORT_RAW_PACKET` only (`mlx5_port_rep_immutable`, `mana_ib_get_port_immutable`),
+    /// so they have neither GIDs nor a node for management datagrams.
+    pub fn is_raw(&self, device: &Device, port: &Port) -> bool {
+        let can_be_raw = matches!(device.driver.as_deref(), Some("mlx5_core" | "mana"));
+        let lacks_umad = port.umad.is_none() && self.modules.is_present("ib_umad");
+        // In a container, the interface and the node can be elsewhere.
+        let is_here = port.netdev.is_some() && self.environment.container.is_none();
+        port.is_ethernet()
+            && port.gids.is_empty()
+            && (self.is_switchdev(device) || (can_be_raw && lacks_umad && is_here))
+    }
+
+    /// Returns `true` if the adapter of a device is in switchdev mode: an interface has the
+    /// identifier of a switch, or the device has ports for other functions than its own.
+    pub fn is_switchdev(&self, device: &Device) -> bool {
+        let netdevs = || device.ports.iter().filter_map(|port| port.netdev.as_ref());
+        let has_switch = |name: &String| {
+            self.netdev(name)
+                .is_some_and(|netdev| netdev.switch_id.is_some())
+        };
+        let is_representor = |port: &Port| port.is_ethernet() && port.umad.is_none();
+        let has_umad = device.ports.iter().any(|port| port.umad.is_some());
+        let has_representors = device.ports.len() > 1 && device.ports.iter().any(is_representor);
+        netdevs().any(has_switch)
+            || (has_representors && (has_umad || self.modules.is_present("ib_umad")))
+    }
+
+    /// Returns all ports that can be used here, each with its device, without those for management
+    /// only.
     pub fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
         self.devices
             .iter()
-            .filter(|device| !self.is_management_only(device))
+            .filter(|device| !self.is_management_only(device) && self.is_given(device))
             .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 

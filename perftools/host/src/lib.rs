@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adapters;
 pub mod capture;
 mod capture_directory;
 mod command;
@@ -22,6 +23,7 @@ pub mod dcb_output;
 pub mod device;
 pub mod eipoib;
 pub mod environment;
+pub mod fact;
 mod facts;
 pub mod filter;
 pub mod gpu;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use serde::Serialize;
@@ -10,6 +11,8 @@ use super::hwaddr::HwAddr;
 use super::root::{Root, unsigned};
 use super::spelling::is_name;
 
+/// `ARPHRD_ETHER`.
+const TYPE_ETHERNET: u32 = 1;
 /// `ARPHRD_INFINIBAND`.
 pub(crate) const TYPE_INFINIBAND: u32 = 32;
 const IFF_UP: u64 = 1;
@@ -37,6 +40,9 @@ pub struct Netdev {
     pub dev_port: u32,
     /// The attributes of an IPoIB interface.
     pub ipoib: Option<Ipoib>,
+    /// The identifier of the switch in an adapter that is in switchdev mode.
+    #[serde(skip)]
+    pub switch_id: Option<String>,
     /// The interfaces that a bond consists of.
     #[serde(skip)]
     pub slaves: Vec<String>,
@@ -62,6 +68,29 @@ pub struct ArpSettings {
     pub ignore: Option<u32>,
     /// The source address of requests: 0 any, 2 the best one for the target.
     pub announce: Option<u32>,
+}
+
+impl Netdev {
+    /// Returns the link-local address that the hardware address of an Ethernet interface gives
+    /// (EUI-64).
+    pub fn eui64(&self) -> Option<Ipv6Addr> {
+        let bytes = self.address.split(':');
+        let bytes = bytes.map(|byte| u8::from_str_radix(byte, 16).ok());
+        let mac: [u8; 6] = bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()?;
+        let mut octets = [0; 16];
+        octets[..2].copy_from_slice(&[0xfe, 0x80]);
+        octets[8..11].copy_from_slice(&mac[..3]);
+        octets[11..13].copy_from_slice(&[0xff, 0xfe]);
+        octets[13..].copy_from_slice(&mac[3..]);
+        // The bit for locally administered addresses is inverted.
+        octets[8] ^= 2;
+        (self.kind == TYPE_ETHERNET).then(|| octets.into())
+    }
+
+    /// Returns `true` if the interface has no hardware address, such as that of a tunnel.
+    pub fn lacks_address(&self) -> bool {
+        !matches!(self.kind, TYPE_ETHERNET | TYPE_INFINIBAND)
+    }
 }
 
 /// Returns the handling of ARP requests on each interface, and on `all` interfaces.
@@ -130,6 +159,7 @@ fn read(root: &Root, name: &str) -> Option<Netdev> {
         speed: root.number(&file("speed")).filter(|speed| *speed > 0),
         address,
         dev_port: root.number(&file("dev_port")).unwrap_or(0),
+        switch_id: root.value(&file("phys_switch_id")),
         ipoib,
         slaves: root
             .value(&file("bonding/slaves"))

@@ -1,5 +1,6 @@
 //! NFS over RDMA: mounts, exports and the configuration of the server.
 
+use crate::gpu::KERNEL;
 use crate::root::Root;
 
 pub(crate) const EXPORTS: &str = "/etc/exports.d";
@@ -15,8 +16,12 @@ pub struct Nfs {
     /// The transport and port of each listener of nfsd, such as `rdma 20049`. Empty if nfsd does
     /// not run.
     pub listeners: Vec<String>,
+    /// The kernel is older than Linux 5, which uses port 20049 for RDMA if no option has the port.
+    pub needs_port: bool,
     /// A file exports a directory.
     pub has_exports: bool,
+    /// The exported directories that do not exist, each with its file.
+    pub missing_exports: Vec<(String, String)>,
     /// `nfs.conf` enables RDMA for nfsd.
     pub is_rdma_enabled: bool,
 }
@@ -40,6 +45,11 @@ impl Nfs {
             mounts: mounts(&text("/proc/mounts")),
             fstab: mounts(&text("/etc/fstab")),
             listeners: ports.lines().map(|line| line.trim().to_owned()).collect(),
+            needs_port: root
+                .value(KERNEL)
+                .and_then(|release| release.split('.').next()?.parse::<u32>().ok())
+                .is_some_and(|major| major < 5),
+            missing_exports: missing_exports(root, &exports),
             has_exports: exports.iter().any(|file| has_entries(&text(file))),
             // The file that is read last wins.
             is_rdma_enabled: confs
@@ -56,6 +66,30 @@ fn has_entries(text: &str) -> bool {
     text.lines()
         .map(str::trim)
         .any(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Returns the exported directories that do not exist, each with its file. A captured tree has only
+/// some directories, so it must have another exported directory, or the parent of the missing one.
+fn missing_exports(root: &Root, files: &[String]) -> Vec<(String, String)> {
+    let mut exported = Vec::new();
+    for file in files {
+        let text = root.text(file).unwrap_or_default();
+        let paths = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        let paths = paths.map(|path| path.trim_matches('"').to_owned());
+        let paths = paths.filter(|path| path.starts_with('/'));
+        exported.extend(paths.map(|path| (path, file.clone())));
+    }
+    let exists = |path: &str| root.exists(path);
+    let has_some = root.is_host() || exported.iter().any(|(path, _)| exists(path));
+    let is_missing = |(path, _): &(String, String)| {
+        let parent = path.trim_end_matches('/').rsplit_once('/');
+        let has_parent = parent.is_some_and(|(parent, _)| !parent.is_empty() && exists(parent));
+        !exists(path) && (has_some || has_parent)
+    };
+    exported.retain(is_missing);
+    exported
 }
 
 /// An NFS mount in `/proc/mounts` or `/etc/fstab`.

@@ -1,6 +1,9 @@
 //! Profiles of NetworkManager in `/etc/NetworkManager/system-connections`.
 
-use super::root::Root;
+use std::net::IpAddr;
+
+use super::root::{Root, unsigned};
+use super::spelling::is_name;
 
 const DIRECTORY: &str = "/etc/NetworkManager/system-connections";
 
@@ -15,6 +18,14 @@ pub struct Profile {
     pub mode: Option<String>,
     /// The MTU in bytes.
     pub mtu: Option<u32>,
+    /// The partition key of a child interface.
+    pub pkey: Option<u16>,
+    /// The interface that a child interface belongs to.
+    pub parent: Option<String>,
+    /// The addresses, each with the length of its prefix.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The gateway.
+    pub gateway: Option<IpAddr>,
 }
 
 /// Returns the profiles of InfiniBand interfaces. Only root can read them.
@@ -54,6 +65,23 @@ pub fn parse(text: &str, path: String) -> Option<Profile> {
                 profile.mode = Some(mode.to_ascii_lowercase());
             }
             ("infiniband", "mtu", mtu) => profile.mtu = mtu.parse().ok().filter(|mtu| *mtu > 0),
+            ("infiniband", "p-key", pkey) => {
+                profile.pkey = unsigned(pkey).and_then(|pkey| u16::try_from(pkey).ok());
+            }
+            ("infiniband", "parent", name) if is_name(name) => {
+                profile.parent = Some(name.to_owned());
+            }
+            ("ipv4" | "ipv6", "gateway", gateway) => profile.gateway = gateway.parse().ok(),
+            // A gateway can follow the address.
+            ("ipv4" | "ipv6", key, value) if key.starts_with("address") => {
+                let mut words = value.split([',', ';']).map(str::trim);
+                let address = words.next().and_then(|word| word.split_once('/'));
+                let address =
+                    address.and_then(|(ip, bits)| Some((ip.parse().ok()?, bits.parse().ok()?)));
+                profile.addresses.extend(address);
+                let gateway = words.next().and_then(|word| word.parse().ok());
+                profile.gateway = profile.gateway.or(gateway);
+            }
             _ => {}
         }
     }

@@ -228,6 +228,18 @@ fn unquoted(text: &str) -> &str {
         .unwrap_or(text)
 }
 
+/// Returns `true` if a name looks like that of an instance, `opensm.conf.N`, and is not.
+fn is_misnamed(name: &str) -> bool {
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    let instance = name.strip_prefix("opensm.conf.");
+    let rest = name.strip_prefix("opensm").unwrap_or_default();
+    let has_words = rest.contains("conf") && rest.contains(|c: char| c.is_ascii_digit());
+    let is_backup = ["~", "bak", "old", "orig", "save", "swp", "back", "20"]
+        .iter()
+        .any(|word| rest.contains(word));
+    has_words && !instance.is_some_and(is_number) && !is_backup
+}
+
 /// The configuration files of opensm on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
@@ -237,6 +249,8 @@ pub struct Files {
     pub sysconfig: Option<Sysconfig>,
     /// Files that package updates left next to edited files.
     pub leftovers: Vec<String>,
+    /// Files with a name like that of an instance, which opensm does not read.
+    pub misnamed: Vec<String>,
 }
 
 impl Files {
@@ -254,6 +268,10 @@ impl Files {
                 {
                     let _ = root.exists(&path);
                     files.leftovers.push(path);
+                    continue;
+                }
+                if is_misnamed(&name) {
+                    files.misnamed.push(path);
                     continue;
                 }
                 let Some(rest) = name.strip_prefix("opensm.conf") else {

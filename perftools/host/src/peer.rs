@@ -72,7 +72,7 @@ pub fn technology(link_layer: &str, iwarp: bool) -> &'static str {
 impl PeerFacts {
     /// Collects the facts of this host.
     pub fn collect(root: &Root) -> Self {
-        let verbs = root.verbs();
+        let verbs = root.probe().verbs;
         let mut ports = Vec::new();
         for device in device::all(root) {
             for port in &device.ports {

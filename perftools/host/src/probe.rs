@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::{self, DirEntry};
 use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 use nix::sys::socket::SockaddrStorage;
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::output;
 use super::dcb_output::{self, DcbOutput};
+use super::fact::Fact;
 use super::limits;
 use super::link_caps::{self, PortCaps};
 use super::link_log::{self, LinkLog};
@@ -31,33 +32,35 @@ const REGISTRATION: usize = 16 << 20;
 #[serde(default)]
 pub struct Probe {
     /// The device nodes in `/dev/infiniband`.
-    pub nodes: Vec<Node>,
+    pub nodes: Fact<Vec<Node>>,
     /// Processes with an open RDMA device and a small limit of locked memory: name, ID and limit.
-    pub limited_processes: Vec<String>,
+    pub limited_processes: Fact<Vec<String>>,
     /// A test registration on each device that can be opened.
-    pub registrations: Vec<Registration>,
+    pub registrations: Fact<Vec<Registration>>,
     /// The IP addresses of the network interfaces.
-    pub addresses: Vec<Address>,
+    pub addresses: Fact<Vec<Address>>,
+    /// The source addresses, each with the length of its prefix, that have rules of routing.
+    pub source_rules: Fact<Vec<String>>,
     /// The rules of the packet filter.
-    pub firewall: Firewall,
+    pub firewall: Fact<Firewall>,
     /// Flow control of the network interfaces of RoCE ports.
-    pub dcb: Vec<DcbOutput>,
+    pub dcb: Fact<Vec<DcbOutput>>,
     /// The servers of RDMA tests that listen on a TCP port.
-    pub listeners: Vec<Listener>,
+    pub listeners: Fact<Vec<Listener>>,
     /// The devices and their verbs attributes.
-    pub verbs: Verbs,
+    pub verbs: Fact<Verbs>,
     /// The widths and speeds of the links of the InfiniBand ports.
-    pub link_caps: Vec<PortCaps>,
+    pub link_caps: Fact<Vec<PortCaps>>,
     /// The subnet managers of the InfiniBand ports.
-    pub sms: Vec<PortSm>,
+    pub sms: Fact<Vec<PortSm>>,
     /// The queue pairs for general services of the ports.
-    pub gsi_qps: Vec<GsiQp>,
+    pub gsi_qps: Fact<Vec<GsiQp>>,
     /// The adapters, the GPUs and the bridges above them.
-    pub pci: Vec<PciFunction>,
+    pub pci: Fact<Vec<PciFunction>>,
     /// The changes of links since the kernel was started.
-    pub link_log: LinkLog,
+    pub link_log: Fact<LinkLog>,
     /// The transceivers of network interfaces.
-    pub transceivers: Vec<Transceiver>,
+    pub transceivers: Fact<Vec<Transceiver>>,
 }
 
 /// A device node.
@@ -161,73 +164,25 @@ impl Firewall {
 }
 
 impl Probe {
-    /// Queries this host. `node_directory` contains its device nodes. Devices are opened, memory is
-    /// registered and commands are run only for the checks that need them.
-    pub fn query(node_directory: &Path, wanted: impl Fn(&str) -> bool) -> Self {
+    /// Returns the facts of this host. Each is queried when it is first used. `node_directory`
+    /// contains the device nodes.
+    pub fn of_host(node_directory: PathBuf) -> Self {
         Self {
-            nodes: nodes(node_directory),
-            limited_processes: if wanted("memlock") {
-                limits::limited_processes()
-            } else {
-                Vec::new()
-            },
-            registrations: if wanted("memlock") {
-                registrations()
-            } else {
-                Vec::new()
-            },
-            addresses: addresses(),
-            firewall: if wanted("firewall") {
-                Firewall::query()
-            } else {
-                Firewall::default()
-            },
-            listeners: if wanted("firewall") {
-                super::listeners::query()
-            } else {
-                Vec::new()
-            },
-            dcb: if wanted("dcb") {
-                dcb_output::query()
-            } else {
-                Vec::new()
-            },
-            // Opening the devices takes time.
-            verbs: if ["nodes", "mtu", "ipoib", "peer"].into_iter().any(&wanted) {
-                Verbs::query()
-            } else {
-                Verbs::default()
-            },
-            link_caps: if wanted("link") {
-                link_caps::query()
-            } else {
-                Vec::new()
-            },
-            sms: if wanted("sm") {
-                super::sm::query().unwrap_or_default()
-            } else {
-                Vec::new()
-            },
-            gsi_qps: if wanted("port") {
-                gsi_qps().unwrap_or_default()
-            } else {
-                Vec::new()
-            },
-            pci: if wanted("link") || wanted("gpu") {
-                pci::query()
-            } else {
-                Vec::new()
-            },
-            link_log: if wanted("link") {
-                link_log::query()
-            } else {
-                LinkLog::default()
-            },
-            transceivers: if wanted("link") {
-                transceiver::query()
-            } else {
-                Vec::new()
-            },
+            nodes: Fact::new(move || nodes(&node_directory)),
+            limited_processes: Fact::new(limits::limited_processes),
+            registrations: Fact::new(registrations),
+            addresses: Fact::new(addresses),
+            source_rules: Fact::new(source_rules),
+            firewall: Fact::new(Firewall::query),
+            dcb: Fact::new(dcb_output::query),
+            listeners: Fact::new(super::listeners::query),
+            verbs: Fact::new(Verbs::query),
+            link_caps: Fact::new(link_caps::query),
+            sms: Fact::new(|| super::sm::query().unwrap_or_default()),
+            gsi_qps: Fact::new(|| gsi_qps().unwrap_or_default()),
+            pci: Fact::new(pci::query),
+            link_log: Fact::new(link_log::query),
+            transceivers: Fact::new(transceiver::query),
         }
     }
 }
@@ -299,6 +254,27 @@ fn addresses() -> Vec<Address> {
         })
     })
     .collect()
+}
+
+/// Returns the sources in the output of `ip rule`, for IPv4 and IPv6.
+fn source_rules() -> Vec<String> {
+    /// A rule as `ip -j rule` writes it. The source of most rules is `all`.
+    #[derive(Deserialize)]
+    struct Rule {
+        src: String,
+        srclen: Option<u8>,
+    }
+    let query = |family| {
+        let text = output("ip", &[family, "-j", "rule"])?;
+        serde_json::from_str::<Vec<Rule>>(&text).ok()
+    };
+    let rules = ["-4", "-6"].into_iter().filter_map(query).flatten();
+    let source = |rule: Rule| {
+        let ip: IpAddr = rule.src.parse().ok()?;
+        let bits = rule.srclen.unwrap_or(if ip.is_ipv4() { 32 } else { 128 });
+        Some(format!("{ip}/{bits}"))
+    };
+    rules.filter_map(source).collect()
 }
 
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {

@@ -64,11 +64,19 @@ pub(crate) fn ini(text: &str, keys: &[(&str, &str)]) -> String {
 /// Keeps the settings of an InfiniBand interface in a profile of NetworkManager. Other profiles are
 /// omitted.
 pub(crate) fn profile(text: &str) -> Option<String> {
-    const KEYS: [(&str, &str); 4] = [
+    const KEYS: [(&str, &str); 12] = [
         ("connection", "type"),
         ("connection", "interface-name"),
         ("infiniband", "transport-mode"),
         ("infiniband", "mtu"),
+        ("infiniband", "p-key"),
+        ("infiniband", "parent"),
+        ("ipv4", "address1"),
+        ("ipv4", "addresses"),
+        ("ipv4", "gateway"),
+        ("ipv6", "address1"),
+        ("ipv6", "addresses"),
+        ("ipv6", "gateway"),
     ];
     crate::nm::parse(text, String::new())?;
     Some(ini(text, &KEYS))
@@ -198,6 +206,19 @@ pub(crate) fn mounts(text: &str) -> String {
     })
 }
 
+/// Keeps what [`mounts`] keeps, and the mounts of the device nodes.
+pub(crate) fn mounts_and_dev(text: &str) -> String {
+    let of_nodes = lines(text, |line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, target @ ("/dev" | "/dev/infiniband"), _, options, ..] = words.as_slice() else {
+            return None;
+        };
+        let is_nodev = options.split(',').any(|option| option == "nodev");
+        is_nodev.then(|| format!("? {target} ? nodev 0 0"))
+    });
+    of_nodes + &mounts(text)
+}
+
 /// Keeps the parts of udev's rules that name an interface.
 pub(crate) fn udev_rules(text: &str) -> String {
     const KEYS: [&str; 8] = [
@@ -252,8 +273,11 @@ pub(crate) fn sockets(text: &str) -> String {
 /// Removes comments and log prefixes from the rules of the packet filter. Omits names that are no
 /// valid names, because they become part of commands.
 pub(crate) fn probe(mut probe: Probe) -> Probe {
-    probe.firewall = firewall(probe.firewall);
-    probe.addresses.retain(|address| is_name(&address.netdev));
+    probe.firewall = probe.firewall.map(firewall);
+    probe.addresses = probe.addresses.map(|mut addresses| {
+        addresses.retain(|address| is_name(&address.netdev));
+        addresses
+    });
     probe
 }
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 #[cfg(any(test, feature = "testing"))]
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +18,7 @@ use super::probe::Probe;
 use super::tree::{OpenDirectory, Tree};
 
 /// Maximum number of bytes that are read from a file.
-const MAX_LEN: u64 = 1 << 20;
+const MAX_LEN: u64 = 4 << 20;
 /// Length of the buffer of the first read of a file.
 const FIRST_READ: usize = 512;
 /// Maximum number of bytes of [`PROBE`].
@@ -28,15 +29,15 @@ const MAX_NAMES: usize = 1 << 14;
 pub(crate) const PROBE: &str = "probe.json";
 
 /// The root directory that contains `/sys`, `/proc`, `/etc` and `/dev`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Root {
     path: PathBuf,
     captured: Option<Box<Probe>>,
     /// The directory, unless the root is this host.
-    tree: Option<Tree>,
+    tree: Option<Arc<Tree>>,
     /// Files that are read instead of those in `path`.
     #[cfg(any(test, feature = "testing"))]
-    memory: Option<Mutex<MemoryFiles>>,
+    memory: Option<Arc<Mutex<MemoryFiles>>>,
 }
 
 impl Root {
@@ -62,7 +63,7 @@ impl Root {
         }
         let mut root = Self::host();
         path.clone_into(&mut root.path);
-        root.tree = Some(Tree::open(path)?);
+        root.tree = Some(Arc::new(Tree::open(path)?));
         if fs::symlink_metadata(path.join(PROBE)).is_ok() {
             let invalid = || io::Error::other(format!("{PROBE} is not a regular file"));
             let probe = root.bytes(PROBE, MAX_PROBE_LEN).ok_or_else(invalid)?;
@@ -79,7 +80,7 @@ impl Root {
     #[cfg(any(test, feature = "testing"))]
     pub fn in_memory(path: &Path) -> io::Result<Self> {
         let mut root = Self::at(path)?;
-        root.memory = Some(Mutex::new(MemoryFiles::read(path)?));
+        root.memory = Some(Arc::new(Mutex::new(MemoryFiles::read(path)?)));
         Ok(root)
     }
 
@@ -96,18 +97,10 @@ impl Root {
     }
 
     /// Returns the facts that are not in files. They come from `probe.json`, or from queries to
-    /// this host for the wanted checks.
-    pub fn probe(&self, wanted: impl Fn(&str) -> bool) -> Probe {
-        let nodes = || self.path.join("dev/infiniband");
+    /// this host.
+    pub fn probe(&self) -> Probe {
         let captured = self.captured.as_deref().cloned();
-        captured.unwrap_or_else(|| Probe::query(&nodes(), wanted))
-    }
-
-    /// Returns the verbs attributes only, as [`probe`](Root::probe).
-    pub fn verbs(&self) -> super::verbs::Verbs {
-        self.captured
-            .as_ref()
-            .map_or_else(super::verbs::Verbs::query, |probe| probe.verbs.clone())
+        captured.unwrap_or_else(|| Probe::of_host(self.path.join("dev/infiniband")))
     }
 
     /// Returns the subnet manager of each InfiniBand port.
@@ -117,7 +110,7 @@ impl Root {
     pub fn subnet_managers(&self) -> Result<Vec<super::sm::PortSm>, String> {
         self.captured
             .as_ref()
-            .map_or_else(super::sm::query, |probe| Ok(probe.sms.clone()))
+            .map_or_else(super::sm::query, |probe| Ok(probe.sms.to_vec()))
     }
 
     /// Returns the text of a file, or `None` if it does not exist or cannot be read.

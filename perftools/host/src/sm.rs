@@ -47,6 +47,13 @@ pub struct Sm {
 }
 
 impl PortSm {
+    /// Returns `true` if the kernel offers no subnet management on the port. Virtual functions and
+    /// plane devices have no queue pair 0, and `ib_register_mad_agent` fails with EPROTONOSUPPORT.
+    pub fn lacks_smi(&self) -> bool {
+        let error = self.sm.as_ref().err();
+        error.is_some_and(|error| error.contains("Protocol not supported"))
+    }
+
     /// Returns the subnet managers that wait to take over.
     pub fn standby(&self) -> &[Sm] {
         match &self.standby {

@@ -208,6 +208,9 @@ pub struct Check {
     /// Print only warnings, faults, and what could not be decided but can be
     #[arg(short, long)]
     pub quiet: bool,
+    /// Print one line for each finding, also if several ports have the same
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Omit a check, a device or a port (mlx5_0/2); may be repeated
     #[arg(long, value_name = "CHECK|PORT", value_delimiter = ',')]
     pub skip: Vec<String>,

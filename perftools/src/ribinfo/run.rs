@@ -18,7 +18,6 @@ use checks::{CHECKS, expect};
 use clap::Parser;
 use fleet::export;
 use host::peer::PeerFacts;
-use host::probe::Probe;
 use host::root::Root;
 use host::{HostFacts, capture};
 use session::facts::request_facts;
@@ -85,9 +84,7 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
         Command::Links => display::links::show(&root, json)?,
         Command::Sm { lid } => return display::sm::show(&root, *lid, json),
         Command::Check(options) => return run_check(&root, options, json),
-        Command::Expect => {
-            expect::manifest(&HostFacts::read(&root, &expect::wanted_by_manifest(), None))
-        }
+        Command::Expect => expect::manifest(&HostFacts::read(&root, None)),
         Command::Facts => display::json(&PeerFacts::collect(&root))?,
         Command::Counters {
             port,
@@ -131,11 +128,7 @@ fn file_list(files: &[String]) -> String {
 
 /// Writes a capture and returns the list of its files.
 fn capture(root: &Root, directory: &Path) -> Result<String> {
-    let probe = Probe {
-        sms: root.subnet_managers().unwrap_or_default(),
-        ..root.probe(|_| true)
-    };
-    let result = capture::write(root, directory, &probe);
+    let result = capture::write(root, directory, &root.probe());
     let directory = directory.display();
     let files = result.map_err(|e| match e.kind() {
         ErrorKind::DirectoryNotEmpty => Error::usage(format!(
@@ -209,7 +202,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         skip: options.skip.clone(),
         expect: options.expect.clone(),
     };
-    let facts = HostFacts::read(root, &selection.wanted(), peer);
+    let facts = HostFacts::read(root, peer);
     let mut findings = selection.findings(&facts);
     // The order of the checks remains within a level.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
@@ -236,10 +229,19 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
             status: level,
             findings: &findings,
         })?
-    } else if options.quiet {
-        display::lines(&findings)
     } else {
-        display::lines(&findings) + &count + "\n"
+        if !options.verbose {
+            findings = display::check::merged(&facts, &findings);
+        }
+        if !options.verbose && !options.quiet {
+            findings = display::check::shortened(findings);
+        }
+        display::lines(&findings)
+            + &if options.quiet {
+                String::new()
+            } else {
+                count + "\n"
+            }
     };
     Ok((text, exit_status))
 }

@@ -404,7 +404,7 @@ fn contradicting_configuration_is_found() {
         std::fs::write(path, text).unwrap();
     };
     let read = |file: &str| std::fs::read_to_string(copy.join(file)).unwrap();
-    let lines = |check: &str| ribinfo_at(&copy, &["check", check]).0;
+    let lines = |check: &str| ribinfo_at(&copy, &["check", "-v", check]).0;
     let expect = |check: &str, texts: &[&str]| {
         let text = lines(check);
         for expected in texts {

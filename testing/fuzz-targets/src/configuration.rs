@@ -48,7 +48,7 @@ fn check_host(facts: &HostFacts) {
 pub(super) fn check_with_peer(peer: PeerFacts) {
     ROOTS.with(|roots| {
         for (root, peer) in [(&roots[2], peer.clone()), (&roots[0], peer)] {
-            let facts = HostFacts::read(root, &["peer".to_owned()], Some(Ok(peer)));
+            let facts = HostFacts::read(root, Some(Ok(peer)));
             assert_printable(&display::lines(check(&facts, &["peer".to_owned()])));
         }
     });
@@ -68,7 +68,7 @@ pub fn configuration(data: &[u8]) {
             shows_other |= !path.starts_with("etc/");
             root.memory().expect("in memory").write(&path, content);
         }
-        check_host(&HostFacts::read(root, &[], None));
+        check_host(&HostFacts::read(root, None));
         if shows_other {
             show(root);
         }
@@ -147,8 +147,8 @@ pub fn capture(data: &[u8]) {
             }
         }
         let probe = Probe {
-            firewall,
-            ..root.probe(|_| false)
+            firewall: firewall.into(),
+            ..root.probe()
         };
         let captured = entries(root, &probe);
         root.memory().expect("in memory").restore();
@@ -244,7 +244,7 @@ pub fn probe(data: &[u8]) {
     );
     ROOTS.with(|roots| {
         for root in [&roots[0], &roots[2]] {
-            let mut facts = HostFacts::read(root, &[], None);
+            let mut facts = HostFacts::read(root, None);
             facts.probe = probe.clone();
             check_host(&facts);
         }
@@ -266,13 +266,14 @@ pub fn host_output(data: &[u8]) {
         ..Selection::default()
     };
     ROOTS.with(|roots| {
-        let mut facts = HostFacts::read(&roots[1], &[], None);
+        let mut facts = HostFacts::read(&roots[1], None);
         facts.probe.link_log = LinkLog {
             read: changes.last().map_or(0, |change| change.at),
             changes,
             ..LinkLog::default()
-        };
-        facts.probe.transceivers = vec![transceiver];
+        }
+        .into();
+        facts.probe.transceivers = vec![transceiver].into();
         assert_printable(&display::lines(selection.findings(&facts)));
     });
     for capability in [0, 0x0d, 0x0f] {
@@ -333,7 +334,7 @@ mod tests {
         for name in HOSTS {
             let lines = |root: &Root| {
                 let names: Vec<String> = CHECKS.iter().map(|s| s.name.to_owned()).collect();
-                let facts = HostFacts::read(root, &[], None);
+                let facts = HostFacts::read(root, None);
                 let stat = display::stat::show(root, None, None, false).expect("devices");
                 let devices = display::devices::show(root, false, None, None, false)
                     .expect("devices")

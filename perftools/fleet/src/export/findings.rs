@@ -35,7 +35,7 @@ impl CheckResults {
     /// Checks the host.
     pub(super) fn run(root: &Root, selection: &Selection) -> Self {
         let begin = Instant::now();
-        let facts = HostFacts::read(root, &selection.wanted(), None);
+        let facts = HostFacts::read(root, None);
         let findings = selection.findings(&facts);
         let supported = facts.ports().filter_map(|(device, port)| {
             let supported = facts.link_caps(&device.name, port.port)?.supported;

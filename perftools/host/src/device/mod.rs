@@ -3,6 +3,5 @@
 mod read;
 mod types;
 
-pub(crate) use read::network_adapters;
 pub use read::{all, all_without_tables, parse_guid};
-pub use types::{Device, GidRow, NamedCode, PciDevice, Port, state};
+pub use types::{Device, GidRow, NamedCode, Port, state};

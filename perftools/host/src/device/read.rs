@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use base::peer_text::printable;
 use ibverbs::{Gid, Guid};
 
-use super::types::{Device, GidRow, NamedCode, PciDevice, Port};
+use super::types::{Device, GidRow, NamedCode, Port};
 use crate::pci_link::PciLink;
 use crate::rate::Rate;
 use crate::root::{Directory, Root, unsigned};
@@ -75,23 +75,6 @@ fn read_all(root: &Root, with_tables: bool) -> Vec<Device> {
         .collect()
 }
 
-/// Returns the PCI devices that are network adapters.
-pub(crate) fn network_adapters(root: &Root) -> Vec<PciDevice> {
-    const BUS: &str = "/sys/bus/pci/devices";
-    let read = |slot: String| {
-        let value = |file: &str| root.value(&format!("{BUS}/{slot}/{file}"));
-        // Class 0x02 is that of network controllers.
-        value("class").filter(|class| class.starts_with("0x02"))?;
-        Some(PciDevice {
-            vendor: value("vendor")?,
-            device: value("device")?,
-            driver: root.link(&format!("{BUS}/{slot}/driver")),
-            slot,
-        })
-    };
-    root.list(BUS).into_iter().filter_map(read).collect()
-}
-
 /// Parses a GUID such as `f034:d4ff:fea2:9021`.
 pub fn parse_guid(text: &str) -> Option<Guid> {
     let mut words = text.trim().split(':');
@@ -156,6 +139,10 @@ fn read(reader: &mut Reader<'_>, name: String) -> Device {
                 .is_some_and(|kind| VIRTUAL_FUNCTIONS.contains(&kind)),
         hca_type,
         slot: slot(root, &name),
+        is_onboard: value("device/label").is_some(),
+        abi_version: uverbs
+            .as_ref()
+            .and_then(|node| root.number(&format!("{VERBS}/{node}/abi_version"))),
         uverbs,
         ports,
         name,

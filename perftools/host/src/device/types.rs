@@ -98,23 +98,16 @@ pub struct Device {
     /// The device is a virtual function of an adapter.
     #[serde(skip)]
     pub is_virtual: bool,
+    /// The adapter is part of the main board (SMBIOS type 41).
+    #[serde(skip)]
+    pub is_onboard: bool,
+    /// The version of the driver's interface for its provider library.
+    #[serde(skip)]
+    pub abi_version: Option<u32>,
     /// The name of the verbs node in `/dev/infiniband`.
     pub uverbs: Option<String>,
     /// The ports.
     pub ports: Vec<Port>,
-}
-
-/// A PCI device that is a network adapter.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PciDevice {
-    /// The address, for example `0000:5e:00.0`.
-    pub slot: String,
-    /// The vendor, for example `0x15b3`.
-    pub vendor: String,
-    /// The model.
-    pub device: String,
-    /// The name of its driver.
-    pub driver: Option<String>,
 }
 
 /// A port of a device.
@@ -193,6 +186,14 @@ impl Device {
             || (self.sys_image_guid.is_some() && self.sys_image_guid == other.sys_image_guid)
             || is_same(slot(self), slot(other))
             || (self.slot.is_none() && is_same(named_slot(self), named_slot(other)))
+    }
+
+    /// Returns `true` if the adapter cannot be moved: it is on the main board or in the chip set,
+    /// or it is virtual. X722 and hns are parts of chips, and the others exist in clouds only.
+    pub fn is_fixed(&self) -> bool {
+        const DRIVERS: [&str; 7] = ["i40e", "hns3", "efa", "erdma", "mana", "gdma", "vmw_pvrdma"];
+        let driver = self.driver.as_deref().unwrap_or_default();
+        self.is_onboard || self.is_virtual || DRIVERS.contains(&driver)
     }
 
     /// Returns `true` if the device is an iWARP device.

@@ -1,7 +1,7 @@
 //! The shared secret of servers and clients, and the key that is derived from it.
 
 use std::fs::File;
-use std::io::{Read};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 

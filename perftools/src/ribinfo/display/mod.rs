@@ -12,6 +12,7 @@ pub mod stat;
 
 use base::error::{Error, Result};
 use host::device::{self, Device};
+use host::fact::Fact;
 use host::root::Root;
 use host::verbs::Verbs;
 use serde::Serialize;
@@ -41,14 +42,14 @@ pub(crate) fn no_device() -> Error {
 ///
 /// # Errors
 /// Returns an error if there are none, or if they cannot be listed.
-fn verbs(root: &Root) -> Result<Verbs> {
-    let verbs = root.verbs();
+fn verbs(root: &Root) -> Result<Fact<Verbs>> {
+    let verbs = root.probe().verbs;
     if verbs.devices.is_empty() && root.list("/sys/class/infiniband").is_empty() {
         // Without a device, the error of libibverbs is the missing kernel module.
         return Err(no_device());
     }
-    match verbs.error {
-        Some(error) => Err(Error::device(error)),
+    match &verbs.error {
+        Some(error) => Err(Error::device(error.as_str())),
         None if verbs.devices.is_empty() => Err(Error::device(
             "libibverbs finds none of the RDMA devices of this host",
         )

@@ -105,6 +105,9 @@ fn line(found: &PortSm) -> String {
             .map(|sm| text(sm, &port))
             .collect::<Vec<_>>()
             .join("\n"),
+        Err(_) if found.lacks_smi() => format!(
+            "{port}: this port cannot query the subnet manager, because it has no queue pair 0 (virtual function or plane); `ribinfo stat` shows its LID"
+        ),
         Err(error) => format!("{port}: {error}"),
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn ribinfo(args: &[&str]) -> (String, i32) {
 
 /// Returns the output and the exit code of `ribinfo check --strict`: 1 with warnings or faults.
 pub(crate) fn check(args: &[&str]) -> (String, i32) {
-    ribinfo(&[&["check", "--strict"], args].concat())
+    ribinfo(&[&["check", "-v", "--strict"], args].concat())
 }
 
 /// Waits until `ribinfo check` exits with this code. The caller asserts the result.

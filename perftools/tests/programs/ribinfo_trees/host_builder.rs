@@ -9,7 +9,7 @@ use test_support::temp_dir::TempDir;
 
 /// Modules that a host with rdma-core has loaded and configured.
 const MODULES: [&str; 4] = ["ib_uverbs", "rdma_ucm", "ib_umad", "ib_core"];
-const CLASS: &str = "sys/class/infiniband";
+pub(super) const CLASS: &str = "sys/class/infiniband";
 
 /// A host in a directory.
 pub(crate) struct Host {
@@ -67,7 +67,7 @@ impl Host {
         self.tree.path()
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(super) fn write(&self, path: &str, text: &str) {
         self.tree.write(path.trim_start_matches('/'), text);
     }
 
@@ -75,7 +75,7 @@ impl Host {
         fs::read_to_string(self.path().join(path)).unwrap_or_default()
     }
 
-    fn remove(&self, path: &str) {
+    pub(super) fn remove(&self, path: &str) {
         let path = self.path().join(path);
         let removed = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
         removed.unwrap_or_else(|e| panic!("{}: {}: {e}", self.source, path.display()));
@@ -88,7 +88,7 @@ impl Host {
         );
     }
 
-    fn list(&mut self, pointer: &str) -> &mut Vec<Value> {
+    pub(super) fn list(&mut self, pointer: &str) -> &mut Vec<Value> {
         let list = self
             .probe
             .pointer_mut(pointer)
@@ -179,6 +179,12 @@ impl Host {
                     node["open"] = json!({"Err": "Permission denied (os error 13)"});
                 }
             }
+            ["denied-node", name, error] => {
+                let all = self.list("/nodes").iter_mut();
+                for node in all.filter(|node| node["name"] == *name) {
+                    node["open"] = json!({"Err": error});
+                }
+            }
             ["no-provider", device] => {
                 self.list("/verbs/devices")
                     .retain(|found| found["hca_id"] != *device);
@@ -190,6 +196,12 @@ impl Host {
             ["no-address", name] => {
                 self.list("/addresses")
                     .retain(|address| address["netdev"] != *name);
+                self.no_gids_of_addresses(name);
+            }
+            ["virtual", device] => self.make_virtual(device),
+            ["switchdev", device, netdev, representors] => {
+                let count = representors.parse().expect("a number");
+                self.make_switchdev(device, netdev, count);
             }
             ["no-gids", device] => self.remove(&format!("{CLASS}/{device}/ports/1/gids")),
             ["down", name] => {
@@ -207,6 +219,17 @@ impl Host {
         match words {
             ["state", device, state] => self.state(device, 1, state),
             ["memlock", kib] => self.memlock(kib.parse::<u64>().expect("a number") * 1024),
+            ["vlan", name, parent, mtu, ip] => {
+                let number: u32 = self.read(&format!("sys/class/net/{parent}/address"))[15..17]
+                    .parse()
+                    .expect("a number");
+                let address = format!("02:00:00:00:00:{number:02}");
+                self.netdev(name, "1", &address, &[mtu, ip]);
+                let gid = format!("::ffff:{}", ip.split('/').next().expect("an address"));
+                let gid: std::net::Ipv6Addr = gid.parse().expect("a GID");
+                let device = format!("rdma{number}");
+                self.gid(&device, 1, "8", &gid.to_string(), "RoCE v2", name);
+            }
             ["mtu", name, mtu] => self.write(&format!("sys/class/net/{name}/mtu"), mtu),
             ["active-mtu", device, code] => {
                 let all = self.list("/verbs/devices").iter_mut();
@@ -363,7 +386,6 @@ impl Host {
 
     /// Adds the interface of a device, and its GIDs.
     fn ethernet(&mut self, kind: Kind, name: &str, has_parent: bool, (netdev, ip): (&str, &str)) {
-        let guid = self.read(&format!("{CLASS}/{name}/node_guid"));
         let number = self.list("/verbs/devices").len() - 1;
         let address = format!("02:00:00:00:00:{number:02x}");
         self.netdev(netdev, "1", &address, &["9000"]);
@@ -382,7 +404,8 @@ impl Host {
                 self.write(&format!("{CLASS}/{name}/parent"), netdev);
             }
         } else {
-            let link_local = format!("fe80:0000:0000:0000:{guid}");
+            // EUI-64 of the address, as addrconf_ifid_eui48 makes the default GIDs.
+            let link_local = format!("fe80:0000:0000:0000:0000:00ff:fe00:{number:04x}");
             self.gid(name, 1, "0", &link_local, "IB/RoCE v1", netdev);
             self.gid(name, 1, "1", &link_local, "RoCE v2", netdev);
         }
@@ -440,32 +463,6 @@ impl Host {
         }
     }
 
-    /// Moves an interface to another network namespace.
-    fn no_netdev(&mut self, name: &str) {
-        self.list("/addresses")
-            .retain(|address| address["netdev"] != name);
-        self.remove(&format!("sys/class/net/{name}"));
-        for device in fs::read_dir(self.path().join(CLASS))
-            .expect("devices")
-            .flatten()
-        {
-            let device = device.path();
-            let _ = fs::remove_dir_all(device.join("device/net").join(name));
-            let _ = fs::remove_file(device.join("parent"));
-            let indices = fs::read_dir(device.join("ports/1/gid_attrs/ndevs"));
-            for index in indices.into_iter().flatten().flatten() {
-                let is_of = fs::read_to_string(index.path()).is_ok_and(|text| text == name);
-                if is_of {
-                    let index = index.file_name();
-                    let port = device.join("ports/1");
-                    for directory in ["gids", "gid_attrs/types", "gid_attrs/ndevs"] {
-                        fs::remove_file(port.join(directory).join(&index)).expect("an entry");
-                    }
-                }
-            }
-        }
-    }
-
     fn state(&mut self, device: &str, port: u32, state: &str) {
         let (state, physical) = match state {
             "ACTIVE" => ("4: ACTIVE", "5: LinkUp"),
@@ -495,7 +492,7 @@ impl Host {
         }
     }
 
-    fn subnet_manager(&mut self, device: &str, state: &str, rest: &[&str]) {
+    pub(super) fn subnet_manager(&mut self, device: &str, state: &str, rest: &[&str]) {
         let code = match state {
             "master" => 3,
             "standby" => 2,

@@ -3,7 +3,10 @@
 
 mod capture;
 mod host_builder;
+mod host_modes;
 mod hostile;
+mod mistakes;
 mod reports;
+mod selections;
 mod tree;
 mod verdicts;
