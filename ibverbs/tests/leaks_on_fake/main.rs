@@ -7,7 +7,7 @@ mod avoided;
 #[path = "../fake/fixture.rs"]
 mod fixture;
 #[cfg(feature = "mlx5")]
-mod lent;
+mod exposed;
 
 use std::mem::forget;
 use std::ptr::NonNull;

@@ -189,7 +189,7 @@ impl QpGroup {
             (self.counts.acked, posted)
         } else {
             let window = u64::from(shape.depth) * MAX_LOST_WINDOWS;
-            (state.reached, state.reached + window)
+            (state.next_expected, state.next_expected + window)
         };
         let number = received.imm.and_then(|imm| self.memory.number(imm, next));
         is_sender

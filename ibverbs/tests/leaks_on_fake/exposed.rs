@@ -20,11 +20,11 @@ unsafe extern "C" fn mlx5dv_init_obj(object: *mut mlx5dv_obj, kind: u64) -> c_in
     0
 }
 
-/// Lends the queues of a queue pair. Returns `true` if its completion queue was lent too.
+/// Lends the queues of a queue pair. Returns `true` if its completion queue was exposed too.
 fn lend(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) -> bool {
     // SAFETY: the closure writes nothing.
-    let lent = unsafe { qp.lend(cq, 0, |queues| queues.completion_queue().is_ok()) };
-    lent.expect("lent")
+    let exposed = unsafe { qp.expose_queues(cq, 0, |queues| queues.completion_queue().is_ok()) };
+    exposed.expect("exposed")
 }
 
 fn queue(context: &Context) -> CompletionQueue {
@@ -46,7 +46,7 @@ fn a_completion_queue_is_lent_with_its_only_queue_pair() {
         let mut qp = pd.create_qp::<Rc>(&sends, recvs, small()).expect("qp");
         assert!(lend(&mut qp, &mut sends));
         let again = pd.create_qp::<Rc>(&sends, &other, small());
-        let error = again.expect_err("it was lent");
+        let error = again.expect_err("it was exposed");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         let mut sends = queue(&context);
         let recvs = if is_shared { &sends } else { &other };
@@ -58,8 +58,8 @@ fn a_completion_queue_is_lent_with_its_only_queue_pair() {
     let mut sends = queue(&context);
     let mut qp = pd.create_qp::<Rc>(&other, &sends, small()).expect("qp");
     // SAFETY: the closure does nothing.
-    let lent = unsafe { qp.lend(&mut sends, 0, |_| ()) };
-    let error = lent.expect_err("only its receives complete there");
+    let exposed = unsafe { qp.expose_queues(&mut sends, 0, |_| ()) };
+    let error = exposed.expect_err("only its receives complete there");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
     drop((qp, sends));
     let mut shared = queue(&context);
