@@ -79,6 +79,26 @@ fn all_ordered_pairs_are_measured_by_the_servers() {
 }
 
 #[test]
+fn a_fault_of_all_hosts_has_one_line() {
+    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut d| d.next().is_some()) {
+        return;
+    }
+    let servers = [(); 3].map(|()| Server::with_options(&MESH));
+    let output = run(&format!("mesh {} -n 10 rc_bw", list(&servers)));
+    let lines: Vec<&str> = output
+        .stdout
+        .lines()
+        .filter(|l| l.contains("help:"))
+        .collect();
+    assert_eq!(lines.len(), 1, "{output}");
+    assert!(
+        lines[0].starts_with("all hosts: rc_bw: failed: ") && !lines[0].contains("127.0.0.1"),
+        "{output}"
+    );
+    assert_eq!(output.code(), Some(1), "{output}");
+}
+
+#[test]
 fn servers_run_tests_for_others_only_with_permission() {
     let text = fails("-lp 0 --mesh", 2);
     assert!(text.contains("add --token-file, or --allow"), "{text}");

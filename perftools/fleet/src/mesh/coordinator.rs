@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use base::error::Result;
 
 use super::cell::{Cell, CellFigure};
+use super::endpoint::Endpoint;
 use super::matrix::{self, Matrix};
 use super::outlier::{self, CellState, Outlier, Retest, SlowLimit, Suspect};
 use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
@@ -162,7 +163,7 @@ pub fn find_outliers(
             };
             let retests = repeat(record, transport, test, &pairs, limit);
             let states: Vec<CellState> = retests.iter().map(|r| r.state).collect();
-            let (typical, error) = figures(&matrix, suspect);
+            let (typical, error) = figures(&matrix, suspect, &record.endpoints);
             outliers.push(verdict::describe(
                 suspect,
                 test,
@@ -211,7 +212,11 @@ fn repeat(
 }
 
 /// Returns the median of the figures and the most frequent error of a suspect's cells.
-fn figures(matrix: &Matrix<'_>, suspect: &Suspect) -> (Option<f64>, Option<String>) {
+fn figures(
+    matrix: &Matrix<'_>,
+    suspect: &Suspect,
+    endpoints: &[Endpoint],
+) -> (Option<f64>, Option<String>) {
     let cells = || suspect.cells.iter().filter_map(|pair| matrix.cell(*pair));
     let mut values: Vec<f64> = cells().filter_map(matrix::value).collect();
     values.sort_by(f64::total_cmp);
@@ -219,8 +224,17 @@ fn figures(matrix: &Matrix<'_>, suspect: &Suspect) -> (Option<f64>, Option<Strin
         CellFigure::Failed(error) => Some(&**error),
         _ => None,
     });
+    // The errors of all hosts are the same fault if they differ only in the host that they name.
+    let is_all = suspect.endpoints.len() == endpoints.len();
+    let names: HashSet<&str> = endpoints.iter().map(|e| e.name.as_str()).collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    errors.for_each(|error| *counts.entry(error).or_default() += 1);
+    for error in errors {
+        let error = match error.split_once(": ") {
+            Some((name, cause)) if is_all && names.contains(name) => cause,
+            _ => error,
+        };
+        *counts.entry(error).or_default() += 1;
+    }
     let error = counts.into_iter().max_by_key(|(_, count)| *count);
     let error = error.map(|(error, _)| error.to_owned());
     (values.get(values.len() / 2).copied(), error)
