@@ -420,6 +420,15 @@ pub(super) const MISTAKES: &[Mistake] = &[
         ],
     ),
     mistake(
+        ["ib", "mlx5_core"],
+        "ipoib ib0 rdma0 2044 10.9.0.1/24 mode=datagram\nib rdma1\nipoib ib1 rdma1 2044 10.8.0.1/24 mode=datagram\n/etc/NetworkManager/system-connections/a.nmconnection = [connection]\\ntype=infiniband\\ninterface-name=ib0.8002\\n[infiniband]\\np-key=0x8002\\nparent=ib1",
+        [
+            "ipoib",
+            "the parent ib1, which is not that of ib0.8002",
+            "infiniband.parent ib0",
+        ],
+    ),
+    mistake(
         ["", ""],
         "/etc/rdma/opensm.conf1 = guid 0x0",
         ["opensm", "opensm does not read this file", "rename it"],
