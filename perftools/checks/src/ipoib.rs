@@ -148,17 +148,29 @@ fn check_parent(facts: &HostFacts, profile: &Profile) -> Option<Finding> {
     let (pkey, parent) = (profile.pkey?, profile.parent.as_ref()?);
     let interface = facts.netdev(parent);
     let ipoib = interface.and_then(|netdev| netdev.ipoib.as_ref());
+    // NetworkManager names a child interface after its parent and key (nm-settings(5)).
+    let name = &profile.interface;
+    let names = [pkey, pkey | FULL_MEMBER].map(|key| format!("{parent}.{key:04x}"));
     let reason = match (interface, ipoib) {
-        (None, _) => "does not exist",
-        (Some(_), None) => "is not an InfiniBand interface",
-        (_, Some(ipoib)) if ipoib.parent.is_some() => "is itself a child interface",
+        (None, _) => "does not exist".to_owned(),
+        (Some(_), None) => "is not an InfiniBand interface".to_owned(),
+        (_, Some(ipoib)) if ipoib.parent.is_some() => "is itself a child interface".to_owned(),
+        _ if !names.contains(name) && name.contains('.') => {
+            format!("is not that of {name}: its child is {}", names[1])
+        }
         _ => return None,
     };
     let mut parents = facts.netdevs.iter().filter(|netdev| {
         let ipoib = netdev.ipoib.as_ref();
         ipoib.is_some_and(|ipoib| ipoib.parent.is_none())
     });
-    let right = parents.next().map_or("IB_INTERFACE", |netdev| &netdev.name);
+    let of_name = name.rsplit_once('.').map(|(parent, _)| parent);
+    let right = parents
+        .clone()
+        .find(|netdev| Some(netdev.name.as_str()) == of_name);
+    let right = right
+        .or(parents.next())
+        .map_or("IB_INTERFACE", |netdev| &netdev.name);
     Some(
         Finding::fault(format!(
             "{} gives p-key 0x{pkey:04x} the parent {parent}, which {reason}",

@@ -3,6 +3,7 @@
 use host::HostFacts;
 use host::netdev::Netdev;
 
+use super::addresses::is_link_local;
 use super::finding::Finding;
 use super::gid::is_vlan_of;
 
@@ -15,7 +16,8 @@ const HEADERS: u32 = 96;
 /// the path from the interface of the address (`iboe_get_mtu` in `cma_resolve_iboe_route`).
 fn check_vlan(facts: &HostFacts, parent: &str, mtu: u32, rdma: u32) -> Option<Finding> {
     let is_small = |vlan: &&Netdev| {
-        let has_address = facts.addresses(&vlan.name).next().is_some();
+        let mut addresses = facts.addresses(&vlan.name);
+        let has_address = addresses.any(|address| !is_link_local(address.ip));
         let needed = mtu.min(rdma.saturating_add(HEADERS)).min(NETDEV_FOR_4096);
         is_vlan_of(&vlan.name, parent) && has_address && vlan.mtu.is_some_and(|mtu| mtu < needed)
     };

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::gpu::KERNEL;
-use crate::root::Root;
-use crate::spelling::is_name;
+use crate::root::{Root, is_name};
 
 /// The file that `ci/adapter-table` writes.
 const TABLE: &str = include_str!("adapters.txt");

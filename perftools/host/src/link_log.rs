@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::command::output;
-use crate::spelling::is_name;
+use crate::root::is_name;
 
 /// The changes of links that the kernel logged since it was started. Times are in seconds since
 /// 1970.

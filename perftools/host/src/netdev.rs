@@ -8,8 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::hwaddr::HwAddr;
-use super::root::{Root, unsigned};
-use super::spelling::is_name;
+use super::root::{Root, is_name, unsigned};
 
 /// `ARPHRD_ETHER`.
 const TYPE_ETHERNET: u32 = 1;

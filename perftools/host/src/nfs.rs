@@ -83,13 +83,32 @@ fn missing_exports(root: &Root, files: &[String]) -> Vec<(String, String)> {
     }
     let exists = |path: &str| root.exists(path);
     let has_some = root.is_host() || exported.iter().any(|(path, _)| exists(path));
-    let is_missing = |(path, _): &(String, String)| {
+    let has_parent = |path: &str| {
         let parent = path.trim_end_matches('/').rsplit_once('/');
-        let has_parent = parent.is_some_and(|(parent, _)| !parent.is_empty() && exists(parent));
-        !exists(path) && (has_some || has_parent)
+        parent.is_some_and(|(parent, _)| !parent.is_empty() && exists(parent))
     };
-    exported.retain(is_missing);
+    exported.retain(|(path, _)| is_missing(root, path) && (has_some || has_parent(path)));
     exported
+}
+
+/// Returns `true` if a component of a path is not in its directory. If the directory cannot be
+/// read, the path may exist.
+fn is_missing(root: &Root, path: &str) -> bool {
+    let mut directory = String::new();
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        let names = root.list(if directory.is_empty() {
+            "/"
+        } else {
+            &directory
+        });
+        // Hidden names are not listed, and exports(5) writes special characters with a backslash.
+        let is_listed = !name.starts_with('.') && !name.contains('\\');
+        if is_listed && !names.is_empty() && names.iter().all(|other| other != name) {
+            return true;
+        }
+        directory = format!("{directory}/{name}");
+    }
+    false
 }
 
 /// An NFS mount in `/proc/mounts` or `/etc/fstab`.

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::root::{Root, unsigned};
-use super::spelling::is_name;
+use super::root::{Root, is_name, unsigned};
 
 const DIRECTORY: &str = "/etc/NetworkManager/system-connections";
 

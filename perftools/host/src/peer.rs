@@ -6,8 +6,7 @@ use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::roce::{V1, V2};
-use super::root::Root;
-use super::spelling::is_name;
+use super::root::{Root, is_name};
 use super::verbs::VerbsPort;
 use super::{device, roce};
 

@@ -6,8 +6,9 @@ use serde_json::Value;
 use crate::modules::is_module_name;
 use crate::opensm::CHECKED_KEYS;
 use crate::probe::{Firewall, Probe};
+use crate::root::is_name;
 use crate::spelling::{
-    Words, export_words, is_name, limit_words, misspelled_words, opensm_words, profile_words,
+    Words, export_words, limit_words, misspelled_words, opensm_words, profile_words,
 };
 use crate::udev::UdevRule;
 

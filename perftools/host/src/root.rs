@@ -295,6 +295,14 @@ fn open_on_host(path: &str) -> Option<fs::File> {
     Some(file)
 }
 
+/// Returns `true` if the text is a valid name of a host, device or network interface.
+pub(crate) fn is_name(text: &str) -> bool {
+    (1..=255).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-@+".contains(&b))
+}
+
 /// Parses a signed number, decimal or hexadecimal with `0x`.
 pub fn number(text: &str) -> Option<i64> {
     let text = text.trim();

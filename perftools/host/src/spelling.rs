@@ -1,4 +1,4 @@
-//! Valid names, and misspelled words of configuration files.
+//! Misspelled words of configuration files.
 
 use base::spelling::similar;
 
@@ -8,14 +8,6 @@ use crate::nfs::EXPORTS;
 use crate::nm;
 use crate::opensm::{self, DIRECTORIES, SYSCONFIG};
 use crate::root::Root;
-
-/// Returns `true` if the text is a valid name of a host, device or network interface.
-pub(crate) fn is_name(text: &str) -> bool {
-    (1..=255).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-@+".contains(&b))
-}
 
 /// A word that is spelled nearly as a known one.
 #[derive(Clone, Debug, PartialEq, Eq)]

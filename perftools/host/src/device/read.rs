@@ -9,8 +9,7 @@ use ibverbs::{Gid, Guid};
 use super::types::{Device, GidRow, NamedCode, Port};
 use crate::pci_link::PciLink;
 use crate::rate::Rate;
-use crate::root::{Directory, Root, unsigned};
-use crate::spelling::is_name;
+use crate::root::{Directory, Root, is_name, unsigned};
 
 const VERBS: &str = "/sys/class/infiniband_verbs";
 const MAD: &str = "/sys/class/infiniband_mad";

@@ -36,7 +36,7 @@ impl Host {
                 "nodes": [node("rdma_cm")],
                 "registrations": [], "addresses": [{"netdev": "lo", "ip": "127.0.0.1", "bits": 8}],
                 "firewall": {}, "verbs": {"devices": [], "error": null}, "sms": [],
-                "link_caps": [], "dcb": [], "pci": [], "limited_processes": [], "transceivers": [],
+                "link_caps": [], "dcb": [], "pci": [], "limited_processes": [], "transceivers": [], "source_rules": [],
                 "link_log": {"boot": 0, "read": 1000, "changes": []},
             }),
             source: source.to_owned(),
@@ -179,6 +179,12 @@ impl Host {
                     node["open"] = json!({"Err": "Permission denied (os error 13)"});
                 }
             }
+            ["open-node", name] => {
+                let all = self.list("/nodes").iter_mut();
+                for found in all.filter(|node| node["name"] == *name) {
+                    *found = node(name);
+                }
+            }
             ["denied-node", name, error] => {
                 let all = self.list("/nodes").iter_mut();
                 for node in all.filter(|node| node["name"] == *name) {
@@ -265,6 +271,8 @@ impl Host {
                 self.list("/transceivers").push(found);
             }
             ["sm", device, state, rest @ ..] => self.subnet_manager(device, state, rest),
+            ["add-node", name] => self.list("/nodes").push(node(name)),
+            ["source-rule", source] => self.list("/source_rules").push(json!(source)),
             ["process", text] => self.list("/limited_processes").push(json!(text)),
             ["iptables", rules] => {
                 self.probe["firewall"]["iptables"] = rules.replace("\\n", "\n").into();
@@ -485,10 +493,13 @@ impl Host {
             "proc/self/limits",
             &format!("Max locked memory {bytes} {bytes} bytes\n"),
         );
-        if bytes < 16 << 20 {
-            for registration in self.list("/registrations") {
-                registration["result"] = json!({"Err": "cannot register 16777216 bytes (ENOMEM)"});
-            }
+        let result = if bytes < 16 << 20 {
+            json!({"Err": "cannot register 16777216 bytes (ENOMEM)"})
+        } else {
+            json!({"Ok": null})
+        };
+        for registration in self.list("/registrations") {
+            registration["result"] = result.clone();
         }
     }
 

@@ -12,7 +12,7 @@ use host::root::Root;
 use super::host_builder::Host;
 
 /// The drivers of rdma-core's providers, with the word of the builder.
-const DRIVERS: &[(&str, &str)] = &[
+pub(super) const DRIVERS: &[(&str, &str)] = &[
     ("roce", "mlx5_core"),
     ("roce", "mlx4_core"),
     ("roce", "bnxt_en"),
@@ -61,7 +61,7 @@ const VARIANTS: &[(&str, &str, &str)] = &[
 ];
 
 /// Returns the lines of the healthy hosts of a driver: one device, and two.
-fn lines(word: &str, driver: &str, count: usize) -> Vec<String> {
+pub(super) fn lines(word: &str, driver: &str, count: usize) -> Vec<String> {
     let device = |number: usize| {
         let ip = format!("10.0.{number}.1/24");
         let netdev = match word {
@@ -93,7 +93,7 @@ fn hosts() -> Vec<(String, &'static str, &'static str, Vec<String>)> {
     hosts
 }
 
-fn findings(name: &str, lines: &[String]) -> Vec<Finding> {
+pub(super) fn findings(name: &str, lines: &[String]) -> Vec<Finding> {
     let host = Host::new(name, lines);
     let root = Root::at(host.path()).expect("a tree");
     let mut findings = checks::check(&HostFacts::read(&root, None), &[]);
@@ -116,13 +116,13 @@ fn healthy_hosts_of_every_driver_have_no_finding() {
 }
 
 /// A mistake in a host with one device `rdma0` and, over Ethernet, the interface `net0`.
-struct Mistake {
+pub(super) struct Mistake {
     /// The word of the builder, or `""` for every host.
-    word: &'static str,
+    pub(super) word: &'static str,
     /// The driver, or `""` for every driver.
-    driver: &'static str,
+    pub(super) driver: &'static str,
     /// The lines that plant it.
-    lines: &'static str,
+    pub(super) lines: &'static str,
     /// The check that finds it.
     check: &'static str,
     /// Words of the finding.
@@ -146,7 +146,7 @@ const fn mistake(
     }
 }
 
-const MISTAKES: &[Mistake] = &[
+pub(super) const MISTAKES: &[Mistake] = &[
     mistake(
         ["", ""],
         "closed-node uverbs0 600",
@@ -416,6 +416,15 @@ const MISTAKES: &[Mistake] = &[
         [
             "ipoib",
             "the parent ib1, which does not exist",
+            "infiniband.parent ib0",
+        ],
+    ),
+    mistake(
+        ["ib", "mlx5_core"],
+        "ipoib ib0 rdma0 2044 10.9.0.1/24 mode=datagram\nib rdma1\nipoib ib1 rdma1 2044 10.8.0.1/24 mode=datagram\n/etc/NetworkManager/system-connections/a.nmconnection = [connection]\\ntype=infiniband\\ninterface-name=ib0.8002\\n[infiniband]\\np-key=0x8002\\nparent=ib1",
+        [
+            "ipoib",
+            "the parent ib1, which is not that of ib0.8002",
             "infiniband.parent ib0",
         ],
     ),

@@ -6,6 +6,7 @@ mod host_builder;
 mod host_modes;
 mod hostile;
 mod mistakes;
+mod remedies;
 mod reports;
 mod selections;
 mod tree;
