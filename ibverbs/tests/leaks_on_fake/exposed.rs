@@ -1,6 +1,6 @@
-//! Lending of queues, with a libmlx5 that says that nothing was posted.
+//! Exposed queues, with a libmlx5 that says that nothing was posted.
 
-#![allow(unsafe_code, reason = "lends queues, to a closure that does nothing")]
+#![allow(unsafe_code, reason = "exposes queues to a closure that does nothing")]
 
 use std::ffi::c_int;
 
@@ -20,8 +20,8 @@ unsafe extern "C" fn mlx5dv_init_obj(object: *mut mlx5dv_obj, kind: u64) -> c_in
     0
 }
 
-/// Lends the queues of a queue pair. Returns `true` if its completion queue was exposed too.
-fn lend(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) -> bool {
+/// Exposes the queues of a queue pair. Returns `true` if its completion queue was exposed too.
+fn expose(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) -> bool {
     // SAFETY: the closure writes nothing.
     let exposed = unsafe { qp.expose_queues(cq, 0, |queues| queues.completion_queue().is_ok()) };
     exposed.expect("exposed")
@@ -33,7 +33,7 @@ fn queue(context: &Context) -> CompletionQueue {
 }
 
 #[test]
-fn a_completion_queue_is_lent_with_its_only_queue_pair() {
+fn a_completion_queue_is_exposed_with_its_only_queue_pair() {
     let _guard = exclusive();
     let fake = Fake::extended();
     let context = open(&fake);
@@ -44,7 +44,7 @@ fn a_completion_queue_is_lent_with_its_only_queue_pair() {
         let mut sends = queue(&context);
         let recvs = if is_shared { &sends } else { &other };
         let mut qp = pd.create_qp::<Rc>(&sends, recvs, small()).expect("qp");
-        assert!(lend(&mut qp, &mut sends));
+        assert!(expose(&mut qp, &mut sends));
         let again = pd.create_qp::<Rc>(&sends, &other, small());
         let error = again.expect_err("it was exposed");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -53,7 +53,7 @@ fn a_completion_queue_is_lent_with_its_only_queue_pair() {
         let mut qp = pd
             .create_qp_with_srq::<Rc>(&sends, recvs, &srq, small())
             .expect("qp");
-        assert_eq!(lend(&mut qp, &mut sends), !is_shared);
+        assert_eq!(expose(&mut qp, &mut sends), !is_shared);
     }
     let mut sends = queue(&context);
     let mut qp = pd.create_qp::<Rc>(&other, &sends, small()).expect("qp");
@@ -65,7 +65,7 @@ fn a_completion_queue_is_lent_with_its_only_queue_pair() {
     let mut shared = queue(&context);
     let create = || pd.create_qp::<Rc>(&shared, &shared, small()).expect("qp");
     let (mut a, b) = (create(), create());
-    assert!(!lend(&mut a, &mut shared));
+    assert!(!expose(&mut a, &mut shared));
     drop((a, b, shared, other, srq, pd, context));
     fake.assert_clean();
 }
@@ -89,7 +89,7 @@ fn a_lent_queue_pair_is_leaked_with_requests_in_flight() {
         let mut a = pd.create_qp::<Rc>(&cq, recvs, small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&other, &other, small()).expect("b");
         fixture::connect(&mut a, &mut b);
-        assert!(lend(&mut a, &mut cq));
+        assert!(expose(&mut a, &mut cq));
         fake.stall();
         if sends {
             a.post_send(wr::send(wr::Empty)).expect("send");

@@ -175,7 +175,7 @@ fn queue_pair_goes_on_after_a_panic_and_without_requests() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn queue_pair_of_a_thread_domain_is_lent() {
+fn queue_pair_of_a_thread_domain_is_exposed() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::LEND, verb::THREAD_DOMAINS]) {
         let pd = context.alloc_pd().expect("protection domain");
