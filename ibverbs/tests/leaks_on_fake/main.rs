@@ -4,10 +4,10 @@
 //! Under Miri this program needs `-Zmiri-ignore-leaks`, because it leaks on purpose.
 
 mod avoided;
-#[path = "../fake/fixture.rs"]
-mod fixture;
 #[cfg(feature = "mlx5")]
 mod exposed;
+#[path = "../fake/fixture.rs"]
+mod fixture;
 
 use std::mem::forget;
 use std::ptr::NonNull;
