@@ -119,7 +119,7 @@ fn foreign_datagrams_are_counted_and_shown() {
                 assert!(output.success(), "{line}: {output}");
                 let record: Value = serde_json::from_str(&output.stdout).expect("JSON");
                 let count = |end: &str| {
-                    let measured = &record["tests"][0]["outcome"]["measured"];
+                    let measured = &record["outcome"]["measured"];
                     let foreign = &measured[end]["foreign"];
                     foreign.as_u64().unwrap_or_else(|| panic!("{record:#}"))
                 };
