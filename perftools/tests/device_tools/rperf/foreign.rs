@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use ibverbs::wr::{self, Destination};
-use ibverbs::{AhAttr, Gid, GidIndex, Qkey, Qpn};
+use ibverbs::{AhAttr, Gid, GidIndex, HeldAddress, Qkey, Qpn};
 use measure::transport::device::{OpenedDevice, open_active_ports};
 use serde_json::Value;
 use session::probe::datagram_qp::DatagramQp;
@@ -39,8 +39,8 @@ fn number(bytes: &Mutex<Vec<u8>>, field: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-/// Sends messages to queue pairs: of another length, with a random number, and empty.
-fn inject(qp: &mut DatagramQp, port: &OpenedDevice, qkey: u32, qpns: &[u32], imm: u32) {
+/// Holds the address of a port for sends from the same port.
+fn hold_address(qp: &mut DatagramQp, port: &OpenedDevice) -> HeldAddress {
     let mut addresses = port.addresses.iter();
     let address = addresses.find(|address| address.ip.is_some_and(|ip| ip.is_ipv4()));
     let address = address.expect("an IPv4 address");
@@ -48,7 +48,11 @@ fn inject(qp: &mut DatagramQp, port: &OpenedDevice, qkey: u32, qpns: &[u32], imm
     let gid = Gid::from(address.ip.expect("an address"));
     let attr = AhAttr::for_gid(port.port_num, GidIndex(index), gid);
     let handle = qp.pd().create_ah(&attr).expect("an address handle");
-    let address = qp.qp().hold_address(&handle).expect("held");
+    qp.qp().hold_address(&handle).expect("held")
+}
+
+/// Sends messages to queue pairs: of another length, with a random number, and empty.
+fn inject(qp: &mut DatagramQp, address: HeldAddress, qkey: u32, qpns: &[u32], imm: u32) {
     for (len, qpn) in [LEN, LEN / 2, 0]
         .into_iter()
         .flat_map(|len| qpns.iter().map(move |qpn| (len, *qpn)))
@@ -100,6 +104,7 @@ fn foreign_datagrams_are_counted_and_shown() {
                 assert!(wait_until(Duration::from_secs(30), has_key), "{line}");
                 let qkey = number(replies, "qkey").unwrap();
                 let mut qp = DatagramQp::new(&port, Qkey(qkey)).expect("a queue pair");
+                let address = hold_address(&mut qp, &port);
                 let own = qp.qp().qp_num().0;
                 for round in 0_u32.. {
                     if !client.is_running() {
@@ -113,7 +118,13 @@ fn foreign_datagrams_are_counted_and_shown() {
                             .filter(|n| *n != own)
                             .collect(),
                     };
-                    inject(&mut qp, &port, qkey, &qpns, round.wrapping_mul(0x9e37_79b9));
+                    inject(
+                        &mut qp,
+                        address,
+                        qkey,
+                        &qpns,
+                        round.wrapping_mul(0x9e37_79b9),
+                    );
                 }
                 let output = client.wait();
                 assert!(output.success(), "{line}: {output}");
