@@ -3,7 +3,7 @@
 //! A probe ends in one of three ways, so that `sent = answered + late + lost + in flight`:
 //!
 //! - *answered*: an answer arrived within the timeout;
-//! - *late*: an answer arrived after the timeout, within [`Settings::late_limit`];
+//! - *late*: an answer arrived after the timeout, within [`MonitorSettings::late_limit`];
 //! - *lost*: no answer arrived within that time.
 //!
 //! The state of a path changes as soon as probes exceed the timeout. All probes have the same
