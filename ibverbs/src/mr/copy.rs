@@ -30,8 +30,11 @@ fn memcpy() -> Memcpy {
 /// exists.
 #[inline]
 pub(crate) unsafe fn copy_out(from: *const u8, into: &mut [u8]) {
-    // SAFETY: guaranteed by the caller. A reference to `into` exists, so the ranges do not overlap.
-    unsafe { memcpy()(into.as_mut_ptr().cast(), from.cast(), into.len()) };
+    if !into.is_empty() {
+        // SAFETY: guaranteed by the caller. A reference to `into` exists, so the ranges do not
+        // overlap. C allows no dangling pointers, which those of empty slices are.
+        unsafe { memcpy()(into.as_mut_ptr().cast(), from.cast(), into.len()) };
+    }
 }
 
 /// Copies bytes into the memory.
@@ -40,6 +43,8 @@ pub(crate) unsafe fn copy_out(from: *const u8, into: &mut [u8]) {
 /// The same conditions as for [`copy_out`].
 #[inline]
 pub(crate) unsafe fn copy_in(into: *mut u8, from: &[u8]) {
-    // SAFETY: guaranteed by the caller. A reference to `from` exists, so the ranges do not overlap.
-    unsafe { memcpy()(into.cast(), from.as_ptr().cast(), from.len()) };
+    if !from.is_empty() {
+        // SAFETY: as in `copy_out`.
+        unsafe { memcpy()(into.cast(), from.as_ptr().cast(), from.len()) };
+    }
 }
