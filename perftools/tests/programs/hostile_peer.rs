@@ -154,13 +154,14 @@ fn a_flood_of_wrong_tokens_locks_nobody_out() {
         }
         // The flood has begun when the server has rejected a client.
         server.wait_for_log("token differs from the server's");
-        let outputs = (0..10).map(|_| run(&format!("{} {option} conf", server.target())));
-        let failures = outputs.filter(|output| output.code() != Some(0));
-        let failures = failures.collect();
+        let attempt = || run(&format!("{} {option} conf", server.target()));
+        // On a busy machine, the oldest pending connection of the address can be the client's.
+        let is_locked_out = || (0..3).all(|_| attempt().code() != Some(0));
+        let failures = (0..10).filter(|_| is_locked_out()).collect();
         stop.store(true, Ordering::Relaxed);
         failures
     });
-    assert!(failures.is_empty(), "{failures:?}");
+    assert!(failures.is_empty(), "clients {failures:?}");
 }
 
 /// Returns the message with the port of a client's only stream.
