@@ -184,20 +184,14 @@ impl ConnectedId {
             if let Some(event) = self.try_event()? {
                 return Poll::Ready(Ok(event));
             }
-            if !self.poll_readable(cx)? {
+            let readable = match &mut self.readable {
+                Some(readable) => readable,
+                none => none.insert(self.id.channel().register_with_tokio()?),
+            };
+            if !readable.poll_clear(cx)? {
                 return Poll::Pending;
             }
         }
-    }
-
-    /// Returns `true` if there may be an event. Otherwise the task will be woken.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Result<bool> {
-        let readable = match &mut self.readable {
-            Some(readable) => readable,
-            none => none.insert(self.id.channel().register_with_tokio()?),
-        };
-        readable.poll_clear(cx)
     }
 
     /// Ends the connection.

@@ -176,9 +176,14 @@ impl Connection {
     /// Same as [`ConnectedId::try_event`].
     #[doc(alias = "rdma_get_cm_event")]
     pub fn try_event(&mut self) -> Result<Option<CmEvent>> {
-        let was_over = self.id.is_disconnected();
-        let outcome = self.id.try_event();
-        if self.id.is_disconnected() && !was_over {
+        self.stop_if_disconnected(ConnectedId::try_event)
+    }
+
+    /// Reads events, and stops the queue pair if they end the connection.
+    fn stop_if_disconnected<R>(&mut self, read: impl FnOnce(&mut ConnectedId) -> R) -> R {
+        let was_disconnected = self.id.is_disconnected();
+        let outcome = read(&mut self.id);
+        if self.id.is_disconnected() && !was_disconnected {
             // Soft-RoCE does not stop the queue pair otherwise. If it fails, nothing else can be
             // done.
             let _ = self.stop();
@@ -251,14 +256,7 @@ impl Connection {
     #[doc(alias = "rdma_get_cm_event")]
     #[cfg(feature = "tokio")]
     pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent>> {
-        loop {
-            if let Some(event) = self.try_event()? {
-                return Poll::Ready(Ok(event));
-            }
-            if !self.id.poll_readable(cx)? {
-                return Poll::Pending;
-            }
-        }
+        self.stop_if_disconnected(|id| id.poll_event(cx))
     }
 
     /// Ends the connection. Requests not yet acknowledged by the peer are lost: wait for their
