@@ -25,9 +25,7 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         return Some(check_other(port));
     }
     // A device whose node is missing is reported by the check `nodes`.
-    let mut nodes = facts.probe.nodes.iter();
-    let has_node = nodes.any(|node| Some(&node.name) == device.uverbs.as_ref());
-    if port.netdev.is_none() && !has_node && !facts.probe.nodes.is_empty() {
+    if port.netdev.is_none() && !facts.has_node(device) && !facts.probe.nodes.is_empty() {
         return None;
     }
     if facts.is_raw(device, port) {

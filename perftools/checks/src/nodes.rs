@@ -1,6 +1,7 @@
 //! Device nodes: they exist and are accessible to this user.
 
 use host::HostFacts;
+use host::adapters::supported_abi;
 use host::device::{Device, Port};
 use host::probe::Node;
 
@@ -39,18 +40,11 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         );
     }
     // A container without any device also lacks this node, and the remedy has it.
-    let has_node = facts.devices.iter().any(|device| {
-        let name = device.uverbs.as_deref().unwrap_or_default();
-        node(facts, name).is_some()
-    });
+    let has_node = facts.devices.iter().any(|device| facts.has_node(device));
     if has_node && facts.modules.is_present("rdma_ucm") {
         findings.push(check_public(facts, MISC, "rdma_cm").on("rdma_cm"));
     }
     findings
-}
-
-fn node<'a>(facts: &'a HostFacts, name: &str) -> Option<&'a Node> {
-    facts.probe.nodes.iter().find(|node| node.name == name)
 }
 
 /// Checks the verbs node. If this user can open it, checks that libibverbs can open the device too.
@@ -62,7 +56,7 @@ fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
         return Finding::fault("no verbs device node, although module ib_uverbs is loaded")
             .with_remedy("dmesg (for the reason of the driver)");
     };
-    let node = node(facts, name);
+    let node = facts.node(name);
     let can_open = node.is_some_and(|node| node.device && node.open.is_ok());
     check_library(facts, device)
         .filter(|_| can_open)
@@ -72,7 +66,7 @@ fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
 /// Checks a node that rdma-core's udev rules make accessible to all users. The kernel
 /// itself checks the permissions of privileged verbs.
 fn check_public(facts: &HostFacts, class: &str, name: &str) -> Finding {
-    let (path, node) = match existing(class, name, node(facts, name)) {
+    let (path, node) = match existing(class, name, facts.node(name)) {
         Err(finding) => return finding,
         Ok(found) => found,
     };
@@ -181,8 +175,8 @@ fn check_guids(facts: &HostFacts, device: &Device) -> Option<Finding> {
 /// Checks a node for management datagrams. It belongs to root, because management datagrams can
 /// reconfigure the fabric.
 fn check_mad(facts: &HostFacts, name: &str) -> Finding {
-    match existing(MAD, name, node(facts, name)) {
-        Err(_) if facts.environment.container.is_some() && node(facts, name).is_none() => {
+    match existing(MAD, name, facts.node(name)) {
+        Err(_) if facts.environment.container.is_some() && facts.node(name).is_none() => {
             Finding::ok(format!(
                 "{DIRECTORY}/{name} (management datagrams) was not given to this container, which is the safe default"
             ))
@@ -262,25 +256,10 @@ fn check_library(facts: &HostFacts, device: &Device) -> Option<Finding> {
 }
 
 /// Returns the module, the version of its ABI and the range of the provider, if a driver that is
-/// not of the kernel has another ABI. The ranges are `match_min_abi_version` and
-/// `match_max_abi_version` in the providers of rdma-core 62.
+/// not of the kernel has another ABI.
 fn foreign_abi(device: &Device) -> Option<(&'static str, u32, String)> {
-    const ABIS: [(&str, &str, u32, u32); 11] = [
-        ("bnxt_en", "bnxt_re", 1, 1),
-        ("mlx5_core", "mlx5_ib", 1, 1),
-        ("mlx4_core", "mlx4_ib", 2, 4),
-        ("efa", "efa", 1, 1),
-        ("ice", "irdma", 0, 5),
-        ("i40e", "irdma", 0, 5),
-        ("qede", "qedr", 8, 8),
-        ("mana", "mana_ib", 1, 1),
-        ("erdma", "erdma", 0, 1),
-        ("ionic", "ionic_rdma", 1, 1),
-        ("vmw_pvrdma", "vmw_pvrdma", 3, 3),
-    ];
-    let (driver, abi) = (device.driver.as_deref()?, device.abi_version?);
-    let is_driver = |(pci, rdma, ..): &&(&str, &str, u32, u32)| [*pci, *rdma].contains(&driver);
-    let (_, module, min, max) = *ABIS.iter().find(is_driver)?;
+    let abi = device.abi_version?;
+    let (module, (min, max)) = supported_abi(device.driver.as_deref()?)?;
     let range = if min == max {
         min.to_string()
     } else {

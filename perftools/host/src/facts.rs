@@ -21,7 +21,7 @@ use crate::nm::{self, Profile};
 use crate::opensm;
 use crate::partitions::{self, PartitionFile};
 use crate::peer::PeerFacts;
-use crate::probe::{Address, Probe};
+use crate::probe::{Address, Node, Probe};
 use crate::root::Root;
 use crate::spelling::{self, Misspelled};
 use crate::udev::{self, UdevRule};
@@ -164,13 +164,20 @@ impl HostFacts {
     /// `/sys`, but only the nodes of those that it was given. If it was given none, all of them
     /// count, so that they are reported.
     pub fn is_given(&self, device: &Device) -> bool {
-        let has_node = |device: &Device| {
-            let mut nodes = self.probe.nodes.iter();
-            nodes.any(|node| Some(&node.name) == device.uverbs.as_ref())
-        };
         self.environment.container.is_none()
-            || has_node(device)
-            || !self.devices.iter().any(has_node)
+            || self.has_node(device)
+            || !self.devices.iter().any(|device| self.has_node(device))
+    }
+
+    /// Returns the node of this name in `/dev/infiniband`.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.probe.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// Returns `true` if the verbs node of a device exists.
+    pub fn has_node(&self, device: &Device) -> bool {
+        let name = device.uverbs.as_deref();
+        name.is_some_and(|name| self.node(name).is_some())
     }
 
     /// Returns `true` if a port carries raw packets only: its adapter is in switchdev mode, RoCE is
