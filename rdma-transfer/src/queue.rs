@@ -17,7 +17,7 @@ use crate::nic::Open;
 use crate::options::EngineOptions;
 use crate::qp::{Address, Qp};
 use crate::records::{Event, Record, Records};
-use crate::region::{Inner, PART, Token, Uses, out_of_bounds};
+use crate::region::{PART, RegionMemory, Token, Uses, out_of_bounds};
 use crate::stripe::Span;
 use crate::work::{Job, Keys, Operation, Waiting};
 
@@ -74,7 +74,7 @@ pub(crate) struct Queue {
 
 #[derive(Debug)]
 struct HeldRegion {
-    region: Weak<Inner>,
+    region: Weak<RegionMemory>,
     token: Token,
     uses: Arc<Uses>,
 }
@@ -428,7 +428,7 @@ impl Queue {
     ///
     /// # Errors
     /// The queue pair cannot hold the memory, and another one may.
-    fn token(&mut self, region: &Arc<Inner>, span: Span) -> Result<Option<Token>> {
+    fn token(&mut self, region: &Arc<RegionMemory>, span: Span) -> Result<Option<Token>> {
         let part = region.part(span.local);
         let held = match self.tokens.entry((region.id, part)) {
             Entry::Occupied(held) => held.into_mut(),

@@ -50,12 +50,12 @@ const NO_KEY: RemoteMemory = RemoteMemory {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Region(pub(crate) Arc<Inner>);
+pub struct Region(pub(crate) Arc<RegionMemory>);
 
 /// Registers the memory in a protection domain.
 type Register = Box<dyn FnMut(&ProtectionDomain) -> Result<Memory> + Send>;
 
-pub(crate) struct Inner {
+pub(crate) struct RegionMemory {
     pub(crate) id: u64,
     /// Identity of the engine.
     pub(crate) engine: u64,
@@ -139,7 +139,7 @@ impl Drop for Notify {
 }
 
 impl Memory {
-    /// Holds a [part](Inner::part) of the memory.
+    /// Holds a [part](RegionMemory::part) of the memory.
     pub(crate) fn hold(&self, part: usize, qp: &mut QueuePair<Rc>) -> Result<Token> {
         Ok(match self {
             Self::Shared(region) => {
@@ -302,7 +302,7 @@ impl Region {
         });
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         lock(&engine.releases.registered).insert(id);
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(RegionMemory {
             id,
             engine: engine.id,
             len,
@@ -398,7 +398,7 @@ impl Region {
     }
 }
 
-impl Inner {
+impl RegionMemory {
     /// Returns the memory as registered with a device of this generation.
     pub(crate) fn memory(&self, device: usize, generation: u64) -> Option<Memory> {
         let registered = lock(&self.registered);
@@ -531,7 +531,7 @@ impl fmt::Debug for Region {
     }
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for RegionMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
             .field("id", &self.id)

@@ -13,7 +13,7 @@ use crate::failure::lock;
 use crate::immediates::Immediates;
 use crate::nic::{Handler, Nic, Waker, wait_readable};
 use crate::options::EngineOptions;
-use crate::region::{Domain, Inner, Owner, PART};
+use crate::region::{Domain, Owner, PART, RegionMemory};
 
 /// Time after which a thread looks for lost events while requests are in flight.
 const BUSY: Duration = Duration::from_millis(10);
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) stripe: usize,
     /// All regions. Locked while one is registered, so that a device that is opened again gets
     /// every region.
-    pub(crate) regions: Mutex<Vec<Weak<Inner>>>,
+    pub(crate) regions: Mutex<Vec<Weak<RegionMemory>>>,
     peers: Mutex<Vec<Weak<dyn Handler>>>,
     /// Number of canceled transfers.
     pub(crate) cancels: Arc<AtomicU64>,

@@ -8,7 +8,7 @@ use ibverbs::RemoteMemory;
 
 use crate::arrivals::Notice;
 use crate::failure::Failure;
-use crate::region::Inner;
+use crate::region::RegionMemory;
 use crate::remote_region::RemoteRegion;
 use crate::stripe::Span;
 use crate::transfer::Progress;
@@ -34,7 +34,7 @@ pub(crate) struct PeerTransfer {
     pub(crate) jobs: u32,
     /// Number of jobs that have not ended.
     pub(crate) unfinished: AtomicU32,
-    pub(crate) region: Arc<Inner>,
+    pub(crate) region: Arc<RegionMemory>,
     pub(crate) remote: RemoteRegion,
     /// Device to use as long as it works.
     pub(crate) device: Option<usize>,

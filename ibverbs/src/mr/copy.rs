@@ -26,8 +26,7 @@ fn memcpy() -> Memcpy {
 /// Copies bytes out of the memory.
 ///
 /// # Safety
-/// As many bytes as `into` has, starting at `from`, must be in live memory to which no reference
-/// exists.
+/// The `into.len()` bytes at `from` must be in live memory to which no reference exists.
 #[inline]
 pub(crate) unsafe fn copy_out(from: *const u8, into: &mut [u8]) {
     if !into.is_empty() {
@@ -40,7 +39,7 @@ pub(crate) unsafe fn copy_out(from: *const u8, into: &mut [u8]) {
 /// Copies bytes into the memory.
 ///
 /// # Safety
-/// The same conditions as for [`copy_out`].
+/// Those of [`copy_out`], for the `from.len()` bytes at `into`.
 #[inline]
 pub(crate) unsafe fn copy_in(into: *mut u8, from: &[u8]) {
     if !from.is_empty() {
