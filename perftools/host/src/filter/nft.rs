@@ -1,19 +1,13 @@
-//! Rules printed by `nft -j list ruleset`.
+//! Rules printed by `nft -j list ruleset` (libnftables-json(5)).
 //!
-//! The crate `nftables` has the types of statements and expressions. Each of them is decoded alone,
-//! because a version of nft that is newer than the crate prints keys that the crate rejects, and
-//! one of these must not hide the rest of the ruleset. What cannot be decoded is a condition that
+//! Expressions are read where a rule uses them, because newer versions of nft print more of them,
+//! and one of these must not hide the rest of the ruleset. What cannot be read is a condition that
 //! cannot be decided.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use nftables::expr::{
-    BinaryOperation, Expression, FibFlag, FibResult, Meta, MetaKey, NamedExpression, Payload,
-    SetItem, Verdict,
-};
-use nftables::stmt::{Match, Operator, Statement};
 use serde_json::Value as Json;
 
 use super::packet::{Element, Family, Field, Protocol, Test};
@@ -139,10 +133,9 @@ fn sets<'a>(objects: impl Iterator<Item = &'a Json>) -> Sets {
         let elements = object["elem"].as_array().map_or(&[][..], Vec::as_slice);
         let elements = elements
             .iter()
-            .map(|element| match expression(element) {
-                Some(Expression::List(pair)) => mapping(&pair),
-                Some(element) => (self::element(&element), Action::Continue),
-                None => (Element::Unknown, Action::Other),
+            .map(|element| match element {
+                Json::Array(pair) => mapping(pair),
+                element => (self::element(element), Action::Continue),
             })
             .collect();
         sets.insert((table_name(object), string(object, "name")), elements);
@@ -150,36 +143,34 @@ fn sets<'a>(objects: impl Iterator<Item = &'a Json>) -> Sets {
     sets
 }
 
-fn expression(json: &Json) -> Option<Expression<'static>> {
-    serde_json::from_value(json.clone()).ok()
+/// Returns the only key of an object, and its value.
+fn entry(json: &Json) -> (&str, &Json) {
+    json.as_object()
+        .and_then(|object| object.iter().next())
+        .map_or(("", &Json::Null), |(key, value)| (key.as_str(), value))
 }
 
-/// Converts an element of a verdict map.
-fn mapping(pair: &[Expression<'_>]) -> (Element, Action) {
-    match pair {
-        [key, Expression::Verdict(verdict)] => (element(key), action(verdict)),
-        [key, _] => (element(key), Action::Continue),
-        _ => (Element::Unknown, Action::Other),
-    }
-}
-
-fn action(verdict: &Verdict<'_>) -> Action {
-    match verdict {
-        Verdict::Accept => Action::Accept,
-        Verdict::Drop => Action::Drop,
-        Verdict::Continue => Action::Continue,
-        Verdict::Return => Action::Return,
-        Verdict::Jump(to) => Action::Jump(to.target.to_string()),
-        Verdict::Goto(to) => Action::Goto(to.target.to_string()),
-    }
+/// Converts an element of a map.
+fn mapping(pair: &[Json]) -> (Element, Action) {
+    let [key, value] = pair else {
+        return (Element::Unknown, Action::Other);
+    };
+    let target = |value| string(value, "target");
+    let action = match entry(value) {
+        ("accept", _) => Action::Accept,
+        ("drop", _) => Action::Drop,
+        ("return", _) => Action::Return,
+        ("jump", to) => Action::Jump(target(to)),
+        ("goto", to) => Action::Goto(target(to)),
+        ("continue", _) => Action::Continue,
+        _ => Action::Other,
+    };
+    (element(key), action)
 }
 
 /// Adds the steps of a statement.
 fn add_steps(steps: &mut Vec<Step>, json: &Json, is_last: bool, sets: &Sets, table: &str) {
-    let key = json
-        .as_object()
-        .and_then(|object| object.keys().next())
-        .map_or("", String::as_str);
+    let (key, value) = entry(json);
     // The arguments of these statements do not matter, and older versions of nft print others.
     let simple = match key {
         // The translation of the source does not change where the packet goes.
@@ -195,33 +186,35 @@ fn add_steps(steps: &mut Vec<Step>, json: &Json, is_last: bool, sets: &Sets, tab
         steps.push(Step::Do(action));
         return;
     }
-    match serde_json::from_value::<Statement<'_>>(json.clone()) {
-        Ok(Statement::Jump(to)) => steps.push(Step::Do(Action::Jump(to.target.to_string()))),
-        Ok(Statement::Goto(to)) => steps.push(Step::Do(Action::Goto(to.target.to_string()))),
-        Ok(Statement::Match(test)) => steps.push(match_step(&test, sets, table)),
-        Ok(Statement::VerdictMap(map)) => {
-            let entries = match &map.data {
-                Expression::Named(NamedExpression::Set(items)) => {
-                    items.iter().map(map_item).collect()
+    match key {
+        "jump" => steps.push(Step::Do(Action::Jump(string(value, "target")))),
+        "goto" => steps.push(Step::Do(Action::Goto(string(value, "target")))),
+        "match" => steps.push(match_step(value, sets, table)),
+        "vmap" => {
+            let unknown = || vec![(Element::Unknown, Action::Other)];
+            let entries = match (&value["data"], entry(&value["data"])) {
+                (_, ("set", Json::Array(items))) => items
+                    .iter()
+                    .map(|item| mapping(item.as_array().map_or(&[], Vec::as_slice)))
+                    .collect(),
+                (Json::String(name), _) => {
+                    named(sets, table, name).cloned().unwrap_or_else(unknown)
                 }
-                Expression::String(name) => named(sets, table, name)
-                    .cloned()
-                    .unwrap_or_else(|| vec![(Element::Unknown, Action::Other)]),
-                _ => vec![(Element::Unknown, Action::Other)],
+                _ => unknown(),
             };
             let test = Test {
-                fields: fields(&map.key),
+                fields: fields(&value["key"]),
                 is_negated: false,
                 elements: Vec::new(),
             };
             steps.push(Step::Map(test, entries));
         }
-        Ok(Statement::Mangle(mangle)) => {
-            if is_mark(&mangle.key) {
-                steps.push(Step::SetMark(mark(&mangle.value)));
+        "mangle" => {
+            if is_mark(&value["key"]) {
+                steps.push(Step::SetMark(mark(&value["value"])));
             }
         }
-        Ok(Statement::Notrack) => steps.push(Step::DisableTracking),
+        "notrack" => steps.push(Step::DisableTracking),
         // Limits and quotas depend on the traffic. `xt` is an extension of iptables: nft prints
         // only its name.
         _ => {
@@ -233,21 +226,14 @@ fn add_steps(steps: &mut Vec<Step>, json: &Json, is_last: bool, sets: &Sets, tab
     }
 }
 
-fn map_item(item: &SetItem<'_>) -> (Element, Action) {
-    match item {
-        SetItem::Element(Expression::List(pair)) => mapping(pair),
-        SetItem::Mapping(key, Expression::Verdict(verdict)) => (element(key), action(verdict)),
-        _ => (Element::Unknown, Action::Other),
-    }
-}
-
 fn named<'s>(sets: &'s Sets, table: &str, name: &str) -> Option<&'s Vec<(Element, Action)>> {
     sets.get(&(table.to_owned(), name.strip_prefix('@')?.to_owned()))
 }
 
-fn match_step(test: &Match<'_>, sets: &Sets, table: &str) -> Step {
-    let fields = fields(&test.left);
-    let is_negated = matches!(test.op, Operator::NEQ);
+fn match_step(test: &Json, sets: &Sets, table: &str) -> Step {
+    let (fields, right) = (fields(&test["left"]), &test["right"]);
+    let operator = test["op"].as_str().unwrap_or_default();
+    let is_negated = operator == "!=";
     let one = |elements, is_negated| {
         Step::Test(Test {
             fields: fields.clone(),
@@ -256,13 +242,13 @@ fn match_step(test: &Match<'_>, sets: &Sets, table: &str) -> Step {
         })
     };
     if let [Field::TcpFlags(mask)] = fields.as_slice() {
-        let Some(flags) = tcp_flags(&test.right) else {
+        let Some(flags) = tcp_flags(right) else {
             return Step::Undecided;
         };
         let number = Element::Numbers(flags.into(), flags.into());
-        return match test.op {
-            Operator::EQ | Operator::NEQ => one(vec![number], is_negated),
-            Operator::IN => Step::Test(Test::new(
+        return match operator {
+            "==" | "!=" => one(vec![number], is_negated),
+            "in" => Step::Test(Test::new(
                 Field::TcpFlags(mask & flags),
                 true,
                 vec![Element::Numbers(0, 0)],
@@ -271,22 +257,20 @@ fn match_step(test: &Match<'_>, sets: &Sets, table: &str) -> Step {
         };
     }
     if fields.as_slice() == [Field::ReversePath] {
-        let exists = match &test.right {
-            Expression::Boolean(exists) => *exists,
-            Expression::Number(0) => false,
+        let exists = match (right.as_bool(), right.as_u64()) {
+            (Some(exists), _) => exists,
+            (_, Some(0)) => false,
             _ => return Step::Undecided,
         };
         return one(vec![Element::Name("exists".into())], exists == is_negated);
     }
-    if let Expression::Number(number) = test.right {
-        let number = u64::from(number);
-        let range = match test.op {
-            // The crate names `<` GT, and `>` LT.
-            Operator::GT => number.checked_sub(1).map(|last| (0, last)),
-            Operator::LEQ => Some((0, number)),
-            Operator::LT => Some((number + 1, u64::MAX)),
-            Operator::GEQ => Some((number, u64::MAX)),
-            Operator::EQ | Operator::NEQ | Operator::IN => Some((number, number)),
+    if let Some(number) = right.as_u64() {
+        let range = match operator {
+            "<" => number.checked_sub(1).map(|last| (0, last)),
+            "<=" => Some((0, number)),
+            ">" => number.checked_add(1).map(|first| (first, u64::MAX)),
+            ">=" => Some((number, u64::MAX)),
+            "==" | "!=" | "in" => Some((number, number)),
             _ => return Step::Undecided,
         };
         return match range {
@@ -294,11 +278,11 @@ fn match_step(test: &Match<'_>, sets: &Sets, table: &str) -> Step {
             None => Step::Never,
         };
     }
-    if !matches!(test.op, Operator::EQ | Operator::NEQ | Operator::IN) {
+    if !matches!(operator, "==" | "!=" | "in") {
         return Step::Undecided;
     }
-    let elements = match &test.right {
-        Expression::String(name) if name.starts_with('@') => match named(sets, table, name) {
+    let elements = match right {
+        Json::String(name) if name.starts_with('@') => match named(sets, table, name) {
             Some(set) => set.iter().map(|(element, _)| element.clone()).collect(),
             None => vec![Element::Unknown],
         },
@@ -312,56 +296,61 @@ fn match_step(test: &Match<'_>, sets: &Sets, table: &str) -> Step {
 }
 
 /// Returns the fields of the left side of a comparison.
-fn fields(expression: &Expression<'_>) -> Vec<Field> {
-    match expression {
-        Expression::Named(NamedExpression::Concat(parts)) => parts.iter().map(field).collect(),
-        expression => vec![field(expression)],
+fn fields(expression: &Json) -> Vec<Field> {
+    match entry(expression) {
+        ("concat", Json::Array(parts)) => parts.iter().map(field).collect(),
+        _ => vec![field(expression)],
     }
 }
 
-fn field(expression: &Expression<'_>) -> Field {
-    match expression {
-        Expression::Named(NamedExpression::Payload(Payload::PayloadField(payload))) => {
-            payload_field(&payload.protocol, &payload.field)
-        }
-        Expression::Named(NamedExpression::Meta(meta)) => match meta.key {
-            MetaKey::Iif | MetaKey::Iifname => Field::InputInterface,
-            MetaKey::Oif | MetaKey::Oifname => Field::OutputInterface,
-            MetaKey::L4proto => Field::Protocol(None),
-            MetaKey::Nfproto | MetaKey::Protocol => Field::Family,
-            MetaKey::Mark => Field::Mark(u32::MAX),
-            MetaKey::Pkttype => Field::PacketType,
+fn field(expression: &Json) -> Field {
+    let (kind, value) = entry(expression);
+    match kind {
+        "payload" => match (value["protocol"].as_str(), value["field"].as_str()) {
+            (Some(protocol), Some(field)) => payload_field(protocol, field),
             _ => Field::Unknown,
         },
-        Expression::Named(NamedExpression::CT(ct)) if ct.dir.is_none() => match &*ct.key {
-            "state" => Field::ConnectionState,
-            "status" => Field::Translation,
-            "direction" => Field::ConnectionDirection,
+        "meta" => match value["key"].as_str() {
+            Some("iif" | "iifname") => Field::InputInterface,
+            Some("oif" | "oifname") => Field::OutputInterface,
+            Some("l4proto") => Field::Protocol(None),
+            Some("nfproto" | "protocol") => Field::Family,
+            Some("mark") => Field::Mark(u32::MAX),
+            Some("pkttype") => Field::PacketType,
             _ => Field::Unknown,
         },
-        Expression::Named(NamedExpression::Fib(fib)) => {
-            let has = |flag| fib.flags.contains(&flag);
-            match fib.result {
-                FibResult::Type if has(FibFlag::Daddr) && !has(FibFlag::Saddr) => {
-                    Field::DestinationType
-                }
-                FibResult::Type if has(FibFlag::Saddr) && !has(FibFlag::Daddr) => Field::SourceType,
-                FibResult::Oif if has(FibFlag::Saddr) && !has(FibFlag::Daddr) => Field::ReversePath,
+        "ct" if value["dir"].is_null() => match value["key"].as_str() {
+            Some("state") => Field::ConnectionState,
+            Some("status") => Field::Translation,
+            Some("direction") => Field::ConnectionDirection,
+            _ => Field::Unknown,
+        },
+        "fib" => {
+            let flags = &value["flags"];
+            let has = |flag| {
+                flags == flag
+                    || flags
+                        .as_array()
+                        .is_some_and(|all| all.iter().any(|one| one == flag))
+            };
+            match (value["result"].as_str(), has("saddr"), has("daddr")) {
+                (Some("type"), false, true) => Field::DestinationType,
+                (Some("type"), true, false) => Field::SourceType,
+                (Some("oif"), true, false) => Field::ReversePath,
                 _ => Field::Unknown,
             }
         }
-        Expression::BinaryOperation(operation) => match &**operation {
-            BinaryOperation::AND(left, Expression::Number(mask)) if is_mark(left) => {
-                Field::Mark(*mask)
-            }
-            BinaryOperation::AND(left, mask) => match (field(left), tcp_flags(mask)) {
-                (Field::TcpFlags(_), Some(mask)) => Field::TcpFlags(mask),
-                _ => Field::Unknown,
-            },
+        "&" => match (field(&value[0]), number(&value[1]), tcp_flags(&value[1])) {
+            (Field::Mark(u32::MAX), Some(mask), _) => Field::Mark(mask),
+            (Field::TcpFlags(_), _, Some(mask)) => Field::TcpFlags(mask),
             _ => Field::Unknown,
         },
         _ => Field::Unknown,
     }
+}
+
+fn number(expression: &Json) -> Option<u32> {
+    expression.as_u64()?.try_into().ok()
 }
 
 fn payload_field(protocol: &str, field: &str) -> Field {
@@ -396,104 +385,100 @@ fn payload_field(protocol: &str, field: &str) -> Field {
     }
 }
 
-fn is_mark(expression: &Expression<'_>) -> bool {
-    let mark = Meta { key: MetaKey::Mark };
-    matches!(expression, Expression::Named(NamedExpression::Meta(meta)) if *meta == mark)
+fn is_mark(expression: &Json) -> bool {
+    matches!(entry(expression), ("meta", meta) if meta["key"] == "mark")
 }
 
 /// Returns the bits of the mark that a `meta mark set` clears, and those that it inverts then.
-fn mark(value: &Expression<'_>) -> Option<(u32, u32)> {
-    let Expression::BinaryOperation(operation) = value else {
-        return match value {
-            Expression::Number(number) => Some((u32::MAX, *number)),
-            value if is_mark(value) => Some((0, 0)),
-            _ => None,
-        };
+fn mark(value: &Json) -> Option<(u32, u32)> {
+    if is_mark(value) {
+        return Some((0, 0));
+    }
+    if let Some(number) = number(value) {
+        return Some((u32::MAX, number));
+    }
+    let (operator, Json::Array(operands)) = entry(value) else {
+        return None;
     };
-    match &**operation {
-        BinaryOperation::AND(left, Expression::Number(mask)) => {
-            let (clear, set) = mark(left)?;
-            Some((clear | !mask, set & mask))
-        }
-        BinaryOperation::XOR(left, Expression::Number(bits)) => {
-            let (clear, set) = mark(left)?;
-            Some((clear, set ^ bits))
-        }
-        BinaryOperation::OR(parts) => match parts.as_slice() {
-            [left, Expression::Number(bits)] => {
-                let (clear, set) = mark(left)?;
-                Some((clear | bits, set | bits))
-            }
-            _ => None,
-        },
+    let [left, right] = operands.as_slice() else {
+        return None;
+    };
+    let ((clear, set), bits) = (mark(left)?, number(right)?);
+    match operator {
+        "&" => Some((clear | !bits, set & bits)),
+        "^" => Some((clear, set ^ bits)),
+        "|" => Some((clear | bits, set | bits)),
         _ => None,
     }
 }
 
-fn elements(expression: &Expression<'_>) -> Vec<Element> {
-    match expression {
-        Expression::List(list) => list.iter().map(element).collect(),
-        Expression::Named(NamedExpression::Set(items)) => items
-            .iter()
-            .map(|item| match item {
-                SetItem::Element(item) => element(item),
-                _ => Element::Unknown,
-            })
-            .collect(),
-        expression => vec![element(expression)],
+fn elements(expression: &Json) -> Vec<Element> {
+    match (expression, entry(expression)) {
+        (Json::Array(list), _) | (_, ("set", Json::Array(list))) => {
+            list.iter().map(element).collect()
+        }
+        _ => vec![element(expression)],
     }
 }
 
-fn element(expression: &Expression<'_>) -> Element {
+fn element(expression: &Json) -> Element {
     match expression {
-        Expression::String(text) => match text.parse::<IpAddr>() {
-            _ if text == "*" => Element::Any,
-            Ok(ip) => Element::Network(ip.into()),
-            Err(_) => Element::Name(text.to_string()),
-        },
-        Expression::Number(number) => Element::Numbers((*number).into(), (*number).into()),
-        Expression::Range(range) => match [element(&range.range[0]), element(&range.range[1])] {
-            [Element::Numbers(first, _), Element::Numbers(_, last)] => {
-                Element::Numbers(first, last)
+        Json::String(text) if text == "*" => return Element::Any,
+        Json::String(text) => {
+            return text.parse::<IpAddr>().map_or_else(
+                |_| Element::Name(text.clone()),
+                |ip| Element::Network(ip.into()),
+            );
+        }
+        Json::Number(_) => {
+            return expression
+                .as_u64()
+                .map_or(Element::Unknown, |number| Element::Numbers(number, number));
+        }
+        _ => {}
+    }
+    let (kind, value) = entry(expression);
+    match (kind, value) {
+        ("range", Json::Array(ends)) => {
+            let [first, last] = ends.as_slice() else {
+                return Element::Unknown;
+            };
+            match (element(first), element(last)) {
+                (Element::Numbers(first, _), Element::Numbers(_, last)) => {
+                    Element::Numbers(first, last)
+                }
+                (Element::Network(first), Element::Network(last)) => {
+                    Element::Addresses(first.addr(), last.addr())
+                }
+                _ => Element::Unknown,
             }
-            [Element::Network(first), Element::Network(last)] => {
-                Element::Addresses(first.addr(), last.addr())
-            }
-            _ => Element::Unknown,
-        },
-        Expression::Named(NamedExpression::Prefix(prefix)) => {
-            let length = u8::try_from(prefix.len).ok();
-            match (element(&prefix.addr), length) {
+        }
+        ("prefix", prefix) => {
+            let length = prefix["len"]
+                .as_u64()
+                .and_then(|length| u8::try_from(length).ok());
+            match (element(&prefix["addr"]), length) {
                 (Element::Network(address), Some(length)) => {
                     IpNet::new(address.addr(), length).map_or(Element::Unknown, Element::Network)
                 }
                 _ => Element::Unknown,
             }
         }
-        Expression::Named(NamedExpression::Concat(parts)) => {
-            Element::Tuple(parts.iter().map(element).collect())
-        }
-        Expression::Named(NamedExpression::Elem(inner)) => element(&inner.val),
+        ("concat", Json::Array(parts)) => Element::Tuple(parts.iter().map(element).collect()),
+        ("elem", inner) => element(&inner["val"]),
         _ => Element::Unknown,
     }
 }
 
 /// Returns the bits of TCP flags: one flag, a list, or a combination with `|`.
-fn tcp_flags(expression: &Expression<'_>) -> Option<u32> {
-    let all = |parts: &[Expression<'_>]| {
-        parts
+fn tcp_flags(expression: &Json) -> Option<u32> {
+    match (expression, entry(expression)) {
+        (Json::Number(_), _) => number(expression),
+        (Json::String(name), _) => tcp_flag(name),
+        (Json::Array(parts), _) | (_, ("|", Json::Array(parts))) => parts
             .iter()
             .map(tcp_flags)
-            .try_fold(0, |flags, part| Some(flags | part?))
-    };
-    match expression {
-        Expression::Number(number) => Some(*number),
-        Expression::String(name) => tcp_flag(name),
-        Expression::List(list) => all(list),
-        Expression::BinaryOperation(operation) => match &**operation {
-            BinaryOperation::OR(parts) => all(parts),
-            _ => None,
-        },
+            .try_fold(0, |flags, part| Some(flags | part?)),
         _ => None,
     }
 }
