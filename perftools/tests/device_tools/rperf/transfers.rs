@@ -384,8 +384,10 @@ fn auto_reports_the_limits_as_text_and_json() {
         );
         let measurements = auto["measurements"].as_u64().expect("a number");
         assert!((3..=60).contains(&measurements), "{auto:#}");
+        // On a busy machine, a measurement can be refused because it was too short.
+        let refused = auto["refused"].as_array().expect("refused settings");
         assert_eq!(
-            records(&output.stdout).len() as u64,
+            (records(&output.stdout).len() + refused.len()) as u64,
             measurements,
             "{auto:#}"
         );
