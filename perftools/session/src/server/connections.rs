@@ -51,6 +51,8 @@ pub struct Connections {
     max_sessions: u32,
     /// Maximum number of sessions of one address.
     max_of_address: u32,
+    /// Maximum time that a connection waits for the end of a session.
+    max_wait: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl Connections {
             next: AtomicU64::new(0),
             max_sessions,
             max_of_address: max_sessions,
+            max_wait: Duration::ZERO,
         }
     }
 
@@ -108,6 +111,14 @@ impl Connections {
     #[must_use]
     pub fn shared_by_addresses(mut self) -> Self {
         self.max_of_address = self.max_sessions.div_ceil(2);
+        self
+    }
+
+    /// Lets a connection wait for the end of a session if there are too many. Otherwise it is
+    /// rejected at once. Suits sessions that are short.
+    #[must_use]
+    pub fn wait_for_session(mut self, max_wait: Duration) -> Self {
+        self.max_wait = max_wait;
         self
     }
 
@@ -229,7 +240,26 @@ impl Registration<'_> {
     /// Returns an error if the server has its maximum number of sessions, or if it has closed the
     /// connection.
     pub fn begin_session(&self, max_time: Duration) -> Result<()> {
+        let (begin, max_wait) = (Instant::now(), self.connections.max_wait);
         let mut open = self.connections.open();
+        loop {
+            let begun = self.try_begin_session(&mut open, max_time);
+            let left = max_wait.saturating_sub(begin.elapsed());
+            match begun {
+                Err(error) if error.kind() == Kind::Limit && !left.is_zero() => {
+                    let waited = self.connections.ended.wait_timeout(open, left);
+                    open = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn try_begin_session(
+        &self,
+        open: &mut HashMap<u64, OpenConnection>,
+        max_time: Duration,
+    ) -> Result<()> {
         let sessions = || open.values().filter(|c| c.state == State::Session);
         let count = sessions().count();
         if count >= self.connections.max_sessions as usize {
@@ -421,6 +451,31 @@ mod tests {
         let error = begin(2).unwrap_err().to_string();
         assert!(error.contains("of one address, 2"), "{error}");
         assert!(begin(3).is_ok() && begin(4).is_ok());
+    }
+
+    #[test]
+    fn a_connection_waits_for_the_end_of_a_session() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let time = Duration::from_secs(60);
+        let connections = Connections::new(1).wait_for_session(time);
+        let (_client, server) = pair(&listener);
+        let source = ip("192.0.2.1");
+        let add = || connections.register(&server, source).unwrap().unwrap();
+        let (first, second) = (add(), add());
+        first.begin_session(time).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| second.begin_session(time));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!waiting.is_finished());
+            drop(first);
+            waiting.join().unwrap().unwrap();
+        });
+        let brief = Connections::new(1).wait_for_session(Duration::from_millis(1));
+        let add = || brief.register(&server, source).unwrap().unwrap();
+        let (first, second) = (add(), add());
+        first.begin_session(time).unwrap();
+        let error = second.begin_session(time).unwrap_err();
+        assert_eq!(error.kind(), Kind::Limit, "{error}");
     }
 
     #[test]
