@@ -13,6 +13,7 @@
 //! for all its clients: a flood from the address of a client that has the token can delay this
 //! client, but the rejected connections of the flood are closed first.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -201,17 +202,22 @@ fn has_max_threads(open: &HashMap<u64, OpenConnection>, source: IpAddr) -> bool 
 
 /// Closes a pending or rejected connection if there is no room for another one from `source`.
 fn make_room(open: &mut HashMap<u64, OpenConnection>, source: IpAddr) {
-    let mut pending: HashMap<IpAddr, usize> = HashMap::new();
-    for connection in open.values().filter(|c| c.waits()) {
-        *pending.entry(connection.source).or_default() += 1;
+    // The number of connections of each address, and that of its oldest one.
+    let mut pending: HashMap<IpAddr, (usize, u64)> = HashMap::new();
+    for (number, connection) in open.iter().filter(|(_, c)| c.waits()) {
+        let (count, oldest) = pending.entry(connection.source).or_insert((0, *number));
+        (*count, *oldest) = (*count + 1, *number.min(oldest));
     }
     let crowded = if pending
         .get(&source)
-        .is_some_and(|n| *n >= MAX_PENDING_PER_ADDRESS)
+        .is_some_and(|(count, _)| *count >= MAX_PENDING_PER_ADDRESS)
     {
         Some(source)
-    } else if pending.values().sum::<usize>() >= MAX_PENDING {
-        pending.into_iter().max_by_key(|(_, n)| *n).map(|(s, _)| s)
+    } else if pending.values().map(|(count, _)| count).sum::<usize>() >= MAX_PENDING {
+        // A client that is served is among the latest ones.
+        let addresses = pending.into_iter();
+        let most = addresses.max_by_key(|(_, (count, oldest))| (*count, Reverse(*oldest)));
+        most.map(|(source, _)| source)
     } else {
         None
     };
@@ -451,6 +457,22 @@ mod tests {
         let error = begin(2).unwrap_err().to_string();
         assert!(error.contains("of one address, 2"), "{error}");
         assert!(begin(3).is_ok() && begin(4).is_ok());
+    }
+
+    #[test]
+    fn among_addresses_with_as_many_the_oldest_connection_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(1);
+        let (_client, server) = pair(&listener);
+        let add = |number: usize| {
+            let source = Ipv6Addr::from_bits((number as u128) << 64).into();
+            connections.register(&server, source).unwrap()
+        };
+        let _entries: Vec<_> = (0..=MAX_PENDING).map(add).collect();
+        let open = connections.open();
+        let closed = open.iter().filter(|(_, c)| c.state == State::Closed);
+        let closed: Vec<_> = closed.map(|(number, _)| *number).collect();
+        assert_eq!(closed, [0]);
     }
 
     #[test]
