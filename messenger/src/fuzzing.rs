@@ -81,7 +81,8 @@ pub fn messenger_sequence(data: &[u8]) {
         rest = after;
         let side = usize::from(action & 1);
         let step = match action >> 1 & 15 {
-            0..=2 => Step::Receive,
+            12 if action >> 5 == 0 => Step::End,
+            0..=2 | 12 => Step::Receive,
             3 | 4 => Step::Pump,
             5 | 6 => Step::Send {
                 fragments: 1 + u32::from(action >> 5) % 3,
@@ -89,8 +90,6 @@ pub fn messenger_sequence(data: &[u8]) {
             7 | 8 => Step::SendFragment,
             9 | 10 => Step::Read,
             11 => Step::Flush,
-            12 if action >> 5 == 0 => Step::End,
-            12 => Step::Receive,
             change => {
                 let (argument, after) = rest.split_first().unwrap_or((&0, &[]));
                 rest = after;

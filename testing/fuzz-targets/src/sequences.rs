@@ -101,7 +101,7 @@ impl Drop for Wire {
 const LEN: usize = 256;
 
 /// Two engines, and their connection.
-struct Engines {
+struct Pair {
     fake: Fake,
     engines: [Engine; 2],
     peers: [Peer; 2],
@@ -113,7 +113,7 @@ struct Engines {
     is_hostile: bool,
 }
 
-impl Engines {
+impl Pair {
     fn new() -> Self {
         let fake = Fake::new(Profile::RXE);
         let options = EngineOptions::new()
@@ -231,7 +231,7 @@ fn made_up(kind: usize, [a, b, c, d]: [usize; 4]) -> serde_json::Value {
 /// Two engines of `rdma-transfer` whose control messages are changed, repeated, omitted, reordered
 /// and made up. Without such a change, all transfers end and are counted once.
 pub fn transfer_sequence(data: &[u8]) {
-    let (mut pair, mut input) = (Engines::new(), Input(data));
+    let (mut pair, mut input) = (Pair::new(), Input(data));
     let mut transfers = Vec::new();
     let mut sent = [0_u64; 2];
     for _ in 0..MAX_ACTIONS {
@@ -272,11 +272,9 @@ pub fn transfer_sequence(data: &[u8]) {
         for transfer in &transfers {
             assert!(transfer.has_ended(), "a transfer does not end");
         }
-        for side in 0..2 {
-            let counted = pair.engines[1 - side]
-                .imm_counter(u32::from(side == 0))
-                .count();
-            assert_eq!(counted, sent[side], "transfers of side {side}");
+        for (side, sent) in sent.into_iter().enumerate() {
+            let counter = pair.engines[1 - side].imm_counter(u32::from(side == 0));
+            assert_eq!(counter.count(), sent, "transfers of side {side}");
         }
     }
     drop(transfers);
@@ -406,14 +404,15 @@ pub fn session_sequence(data: &[u8]) {
     let mut streams = Vec::new();
     for _ in 0..MAX_ACTIONS / 4 {
         let Some(action) = input.next() else { break };
-        if clients.len() < 3 && (action & 7 == 0 || clients.is_empty()) {
+        let kind = action % 8;
+        if clients.len() < 3 && (kind == 0 || clients.is_empty()) {
             clients.extend(Client::connect());
         }
         let at = usize::from(action >> 3) % clients.len().max(1);
         let Some(client) = clients.get_mut(at) else {
             continue;
         };
-        match action & 7 {
+        match kind {
             1..=3 => {
                 let message = &MESSAGES[input.below(MESSAGES.len())];
                 let _ = client.stream.write_all(message);

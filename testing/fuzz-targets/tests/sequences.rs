@@ -7,10 +7,13 @@ use test_support::usage::{Usage, peak_kib, reset_peak};
 /// Maximum growth of the memory of the process during an input, in KiB.
 const MAX_GROWTH_KIB: u64 = 64 << 10;
 
+/// A function that panics if an input reveals a fault.
+type Target = fn(&[u8]);
+
 #[test]
 fn random_sequences_keep_the_limits() {
     let count: u64 = std::env::var("SEQUENCES").map_or(60, |text| text.parse().expect("a number"));
-    let targets: [(&str, fn(&[u8])); 2] = [
+    let targets: [(&str, Target); 2] = [
         ("transfer_sequence", fuzz_targets::transfer_sequence),
         ("session_sequence", fuzz_targets::session_sequence),
     ];

@@ -190,7 +190,7 @@ pub const TABLE: &[Row] = &[
     ),
     row(
         "messenger",
-        [16, 60, 4000],
+        [64, 60, 4000],
         QUEUE_PAIRS,
         "`a_messenger_keeps_its_limits` (messenger/tests/device_messenger/peers)",
     ),
