@@ -2,8 +2,9 @@
 # Runs the targets of testing/fuzz with generated inputs, and prints a table.
 
 readonly CARGO_FUZZ_VERSION=0.13.2
-# Targets that check a host or draw a page for each input. They get a tenth of the inputs of others.
-readonly SLOW_TARGETS=' capture compare_records configuration host_output mesh_record peer_facts probe rperf_record '
+# Targets that check a host, draw a page or connect for each input. They get a tenth of the inputs
+# of others.
+readonly SLOW_TARGETS=' capture compare_records configuration host_output mesh_record peer_facts probe rperf_record session_sequence transfer_sequence '
 # Seconds after which an input counts as a hang.
 readonly FUZZ_TIMEOUT=60
 

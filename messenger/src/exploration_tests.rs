@@ -21,7 +21,7 @@ use super::inbox::{Content, Inbox};
 const LAST: u8 = 0x80;
 
 #[derive(Clone, Debug)]
-struct Side {
+pub(super) struct Side {
     window: u32,
     /// Maximum number of fragments of a message. Each fragment has one byte.
     fragments: u32,
@@ -30,7 +30,7 @@ struct Side {
     greeting_is_due: bool,
     has_peer: bool,
     /// Messages in receives that the library has not processed.
-    incoming: VecDeque<Vec<u8>>,
+    pub(super) incoming: VecDeque<Vec<u8>>,
     /// Receives posted, including those of `incoming`.
     receives_posted: u32,
     must_refill: bool,
@@ -46,7 +46,7 @@ struct Side {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(super) enum Step {
     Send { fragments: u32 },
     SendFragment,
     Receive,
@@ -56,7 +56,7 @@ enum Step {
     End,
 }
 
-type Outcome<T = bool> = Result<T, String>;
+pub(super) type Outcome<T = bool> = Result<T, String>;
 
 impl Side {
     fn new(window: u32, fragments: u32, is_active: bool) -> Self {
@@ -251,15 +251,15 @@ impl Hash for Side {
 }
 
 #[derive(Clone, Debug)]
-struct State([Side; 2]);
+pub(super) struct State(pub(super) [Side; 2]);
 
 impl State {
-    fn new(windows: [u32; 2], fragments: u32) -> Self {
+    pub(super) fn new(windows: [u32; 2], fragments: u32) -> Self {
         let side = |side: usize| Side::new(windows[side], fragments, side == 0);
         Self([side(0), side(1)])
     }
 
-    fn step(&mut self, side: usize, step: Step) -> Outcome {
+    pub(super) fn step(&mut self, side: usize, step: Step) -> Outcome {
         let [a, b] = &mut self.0;
         let (side, peer) = if side == 0 { (a, b) } else { (b, a) };
         side.step(peer, step)

@@ -25,6 +25,19 @@
 //!
 //! Both sides must use a messenger. Each message has a header with credits and acknowledgements, so
 //! a sender waits if the peer's receives are used up, and no message is lost without an error.
+//!
+//! # Security
+//!
+//! The network is trusted. A messenger neither authenticates its peer nor encrypts messages,
+//! because adapters protect no packet after the handshake. A secret would be readable on the way,
+//! and a host that can inject packets could replace the messages of an authenticated peer. So use a
+//! network that only trusted hosts can inject packets into, and encrypt messages that others must
+//! not read or change. A listener finds the address of a client in
+//! [`ConnectRequest`](rdmacm::ConnectRequest), and can drop the request.
+//!
+//! A peer cannot access memory of this side, unless [`MessengerOptions::access`] permits it. It
+//! takes no more than the memory that the options allow, and one that violates the protocol gets
+//! its connection closed.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -39,7 +52,7 @@ mod deferred;
 mod driver;
 mod emptied;
 mod endpoint;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod exploration_tests;
 mod flow;
 #[cfg(test)]

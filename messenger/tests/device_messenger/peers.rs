@@ -1,12 +1,16 @@
 //! Messengers whose peer violates the protocol, is killed, or is no messenger.
 
+use std::io;
+use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Direction, ErrorKind, wr};
+use ibverbs::{Context, Direction, ErrorKind, wr};
 use messenger::{GroupOptions, Messenger, MessengerGroup, MessengerOptions};
-use rdmacm::ConnectError;
+use rdmacm::{ConnectError, ConnectParams, Resolver};
+use test_support::hostile::{Connection, Messages, ROOM, Target, assert_limits};
 use test_support::process;
 use test_support::random::Random;
 
@@ -382,6 +386,150 @@ fn a_message_longer_than_a_receive_ends_the_connection() {
                 .expect_err("too long");
             assert_ne!(error.kind(), ErrorKind::TimedOut, "{error}");
             drop(client.join().expect("client"));
+        });
+    }
+}
+
+/// A server that sends each message back.
+struct EchoServer<'a> {
+    address: SocketAddr,
+    context: &'a Context,
+    messages: Messages,
+}
+
+/// A hostile peer of an [`EchoServer`].
+struct HostilePeer(Peer);
+
+impl HostilePeer {
+    /// Takes all completions, and returns the number of messages that have arrived.
+    fn retire(&mut self) -> usize {
+        let retired = std::iter::from_fn(|| self.0.retire_within(Duration::ZERO));
+        retired
+            .filter(|retired| retired.direction() == Direction::Recv)
+            .count()
+    }
+}
+
+impl Connection for HostilePeer {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let begin = Instant::now();
+        loop {
+            self.retire();
+            let qp = self.0.connection.qp_mut();
+            if qp.send_slots_free() > 0 {
+                let mut buf = qp.pd().buf(bytes.len()).map_err(io::Error::other)?;
+                buf.copy_from_slice(bytes);
+                let posted = qp.post_send(wr::send(buf));
+                return posted.map_err(|_| io::ErrorKind::BrokenPipe.into());
+            }
+            if begin.elapsed() > ROOM {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn receive(&mut self, time: Duration) -> io::Result<()> {
+        let begin = Instant::now();
+        loop {
+            for _ in 0..self.retire() {
+                let qp = self.0.connection.qp_mut();
+                let buf = qp.pd().buf(64).map_err(io::Error::other)?;
+                let posted = qp.post_recv(wr::recv(buf));
+                posted.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            }
+            let _ = self.0.connection.wait_event(Some(Duration::ZERO));
+            if self.0.connection.is_disconnected() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if begin.elapsed() >= time {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Target for EchoServer<'_> {
+    fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    fn connect(&self, _: u64) -> io::Result<Box<dyn Connection + '_>> {
+        let resources = lab::Resources::new(self.context);
+        let route = Resolver::new(self.address).timeout(TIMEOUT).resolve();
+        let ready = route.map_err(io::Error::other)?.with_qp(resources.qp());
+        let mut ready = ready.map_err(io::Error::other)?;
+        for _ in 0..8 {
+            resources.receive_on(ready.qp_mut());
+        }
+        let connection = ready.connect(&ConnectParams::default(), TIMEOUT);
+        let connection = connection.map_err(io::Error::other)?;
+        Ok(Box::new(HostilePeer(Peer {
+            connection,
+            resources,
+        })))
+    }
+
+    fn serve(&self) -> Result<(), String> {
+        let text = |error: ibverbs::Error| error.to_string();
+        let client = Messenger::connect(self.address, &options(), TIMEOUT);
+        let mut client = client.map_err(|error| error.to_string())?;
+        client.send(b"ok", TIMEOUT).map_err(text)?;
+        let echo = client.recv(TIMEOUT).map_err(text)?;
+        assert_eq!(echo.as_deref(), Some(&b"ok"[..]));
+        client.shutdown(TIMEOUT).map_err(text)
+    }
+}
+
+/// A valid control message with this number.
+fn control(number: u32) -> Vec<u8> {
+    message(2, 0, [number, 1, 4, 0, 0], b"")
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_messenger_keeps_its_limits() {
+    /// Time limit of a peer that sends nothing.
+    const SILENCE: Duration = Duration::from_secs(5);
+    for endpoint in &one_endpoint_each() {
+        assert_no_leaks_within(endpoint, Duration::from_secs(60), || {
+            let listener = endpoint.listen();
+            let stop = AtomicBool::new(false);
+            let target = EchoServer {
+                address: listener.local_addr(),
+                context: &endpoint.context,
+                messages: Messages {
+                    session: vec![greeting(1, 124, 10, 100), data(1), data(2), control(3)],
+                    smallest: |number| control(number + 1),
+                    longest: vec![0x5a; 4096],
+                    before: 1,
+                },
+            };
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let request = listener.next_request(Some(Duration::from_millis(100)));
+                        let Some(request) = request.expect("a listener") else {
+                            continue;
+                        };
+                        scope.spawn(|| {
+                            let accepted = Messenger::accept(request, &options(), SILENCE);
+                            let Ok(mut server) = accepted else { return };
+                            while let Ok(Some(message)) = server.recv(SILENCE) {
+                                if server.send(&message, SILENCE).is_err() {
+                                    break;
+                                }
+                            }
+                        });
+                    }
+                });
+                // A failed assertion must stop the server, because the scope waits for its thread.
+                let attack = || assert_limits("messenger", &target);
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(attack));
+                stop.store(true, Ordering::Relaxed);
+                outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            });
         });
     }
 }

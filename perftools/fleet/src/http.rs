@@ -15,7 +15,7 @@ use session::server::{self, Service, networks};
 
 use crate::exposition::Format;
 
-/// Time limit for the request and for sending the response.
+/// Time limit for the request, for the end of other requests, and for sending the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of requests that are answered at the same time.
 const MAX_SESSIONS: u32 = 8;
@@ -86,7 +86,9 @@ impl MetricsServer {
         Ok(Self {
             program,
             listener,
-            connections: Connections::new(MAX_SESSIONS).shared_by_addresses(),
+            connections: Connections::new(MAX_SESSIONS)
+                .shared_by_addresses()
+                .wait_for_session(TIMEOUT),
             allow,
         })
     }
@@ -130,10 +132,15 @@ impl Scrapes<'_> {
         let Some(request) = request else {
             return Ok(());
         };
-        connection.begin_session(MAX_SESSION_TIME)?;
         stream
             .set_write_timeout(Some(TIMEOUT))
             .map_err(|e| Error::system("cannot set the timeout of the connection", &e))?;
+        if let Err(error) = connection.begin_session(MAX_SESSION_TIME) {
+            let status = "503 Service Unavailable";
+            let response = response(status, PLAIN, &format!("{status}\n"), true);
+            let _ = stream.write_all(response.as_bytes());
+            return Err(error);
+        }
         let response = match request {
             HttpRequest::Metrics { format, with_body } => {
                 let body = (self.encode)(format);

@@ -28,17 +28,25 @@ pub struct DatagramKey {
 }
 
 impl DatagramKey {
-    /// Creates a random key. Its Q_Key does not have the top bit, which needs a privilege.
+    /// Creates a random key.
     pub fn random() -> Self {
         #[allow(clippy::cast_possible_truncation)] // Both halves of the number are random.
-        let (qkey, first_imm) = ((random() >> 33) as u32, random() as u32);
-        Self { qkey, first_imm }
+        let first_imm = random() as u32;
+        Self {
+            qkey: random_qkey().0,
+            first_imm,
+        }
     }
 
     /// Returns the Q_Key.
     pub(crate) fn qkey(self) -> Qkey {
         Qkey(self.qkey)
     }
+}
+
+/// Returns a random Q_Key without the top bit, which needs a privilege.
+pub fn random_qkey() -> Qkey {
+    Qkey(u32::try_from(random() >> 33).unwrap_or(1))
 }
 
 /// First bytes of a data stream, which differ from those of a control connection at the same port.

@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each test program uses only some of these")]
 
 pub(crate) mod namespace;
-pub(crate) mod resources;
 pub(crate) mod second_device;
 
 use std::fs;

@@ -2,6 +2,7 @@
 //! `ribping`. `ci/stress hostile` runs more sessions.
 
 use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +10,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use ibverbs::AccessFlags;
+use ibverbs::{AccessFlags, RemoteMemory};
 use perftools::ribping;
 use perftools::ribping::args::PingArgs;
 use perftools::ribping::rping::message::encode;
 use perftools::ribping::stop::StopFlag;
 use rdmacm::Listener;
+use test_support::hostile::{Connection, Messages, Target, assert_limits};
 use test_support::lab::netdev;
 use test_support::leak_check::{ObjectCounts, objects_of};
 use test_support::process::{self, Process, wait_until};
 use test_support::random::Random;
 
-use crate::common::resources::Usage;
 use crate::common::{devices, ipv4_address};
 use crate::rping_peer::Peer;
+use test_support::usage::Usage;
 
 const RIBPING: &str = env!("CARGO_BIN_EXE_ribping");
 /// Port of the hostile server.
@@ -123,6 +125,65 @@ fn random_clients_do_not_stop_the_ping_server() {
             begin.elapsed()
         );
         assert!(after.resident_kib < before.resident_kib + (16 << 10));
+        assert_ends(server);
+        assert_released(&device, &objects);
+    }
+}
+
+/// `ribping -S` over rdma_cm.
+struct PingServer {
+    pid: u32,
+    to: SocketAddr,
+    messages: Messages,
+}
+
+impl Target for PingServer {
+    fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    fn connect(&self, _: u64) -> io::Result<Box<dyn Connection + '_>> {
+        let peer = Peer::try_connect(self.to).ok_or(ErrorKind::ConnectionRefused)?;
+        Ok(Box::new(peer))
+    }
+
+    fn serve(&self) -> Result<(), String> {
+        let address = self.to.ip();
+        let line = format!("{RIBPING} -c 1 -t 20000 --via rdma_cm {address}");
+        let output = process::output(&mut process::command(&line));
+        if output.success() {
+            Ok(())
+        } else {
+            Err(output.to_string())
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn ribping_keeps_its_limits() {
+    for device in devices() {
+        let address: IpAddr = ipv4_address(&device).parse().expect("an address");
+        let objects = objects(&device);
+        let server = Process::spawn(Command::new(RIBPING).args(["-S", "--via", "rdma_cm"]));
+        server.next_stderr_line("answering connections");
+        let (addr, len) = (1 << 20, 64);
+        let advertise = |rkey| encode(RemoteMemory { addr, len, rkey }).to_vec();
+        let target = PingServer {
+            pid: server.id(),
+            to: SocketAddr::new(address, 7174),
+            messages: Messages {
+                session: [1, 2, 3].map(advertise).into(),
+                smallest: |_| vec![0],
+                longest: vec![0x5a; 1 << 16],
+                before: 1,
+            },
+        };
+        assert_limits("ribping over rdma_cm", &target);
         assert_ends(server);
         assert_released(&device, &objects);
     }

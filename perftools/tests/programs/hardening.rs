@@ -1,7 +1,11 @@
-//! The tests that tests/HARDENING.md names exist, and a release runs no action by a movable tag.
+//! The tests that tests/HARDENING.md names exist, and no workflow runs an action by a movable tag.
 
 use std::fs;
 use std::path::PathBuf;
+
+use test_support::hostile;
+
+use crate::common;
 
 /// Returns the text of a file that the table names: a program of tests, or a module of a crate.
 fn source(file: &str) -> String {
@@ -43,15 +47,69 @@ fn tests_of_the_table_exist() {
 }
 
 #[test]
-fn releases_run_actions_by_their_digest() {
+fn table_of_hostile_peers_is_up_to_date() {
+    let table = hostile::markdown();
+    let document = include_str!("../HARDENING.md");
+    assert!(
+        document.contains(&table),
+        "HARDENING.md lacks this:\n{table}"
+    );
+}
+
+/// Returns the sentences of a section of SECURITY.md, without its tables.
+fn sentences(section: &str) -> Vec<String> {
+    let lines = section.lines().filter(|line| !line.starts_with('|'));
+    let text: Vec<&str> = lines.collect();
+    let text = text.join("\n").replace("\n- ", "\n\n");
+    let mut sentences = Vec::new();
+    for paragraph in text.split("\n\n") {
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        let ends = |word: &&str| word.ends_with('.') || word.ends_with(".**");
+        sentences.extend(words.split_inclusive(ends).map(|words| words.join(" ")));
+    }
+    sentences
+}
+
+#[test]
+fn sentences_of_security_have_their_tests() {
+    let document = include_str!("../HARDENING.md");
+    let rows = document.lines().filter_map(|line| line.split_once(" … | "));
+    let keys: Vec<&str> = rows.map(|(key, _)| key.trim_start_matches("| ")).collect();
+    let security = common::document("SECURITY.md");
+    let sections = security.split("\n## ").filter(|section| {
+        section.starts_with("What a to")
+            || section.starts_with("What a tr")
+            || section.starts_with("What servers")
+    });
+    let all: Vec<String> = sections
+        .flat_map(|section| sentences(section.split_once('\n').unwrap().1))
+        .collect();
+    let is_listed = |sentence: &String| keys.iter().any(|key| sentence.starts_with(key));
+    let missing: Vec<_> = all.iter().filter(|sentence| !is_listed(sentence)).collect();
+    assert!(missing.is_empty() && all.len() > 60, "{missing:#?}");
+    for key in keys {
+        let is_used = all.iter().any(|sentence| sentence.starts_with(key));
+        assert!(is_used, "SECURITY.md has no sentence {key}");
+    }
+}
+
+#[test]
+fn workflows_run_actions_by_their_digest() {
     let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    // The published package does not have the workflow.
-    let Ok(text) = fs::read_to_string(package.join("../.github/workflows/release.yml")) else {
+    // The published package does not have the workflows.
+    let Ok(files) = fs::read_dir(package.join("../.github/workflows")) else {
         return;
     };
-    let actions = text.lines().filter_map(|line| line.split_once("uses: "));
-    let actions: Vec<_> = actions.map(|(_, action)| action).collect();
-    assert!(actions.len() > 10, "{actions:?}");
+    let files = files.map(|file| file.unwrap().path());
+    let texts = files.chain([package.join("../ci/action.yml")]);
+    let texts: Vec<_> = texts
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let actions = lines.filter_map(|line| line.split_once("uses: "));
+    let actions = actions.map(|(_, action)| action);
+    let actions: Vec<_> = actions.filter(|action| *action != "./ci").collect();
+    assert!(actions.len() > 20, "{actions:?}");
     for action in actions {
         let (_, reference) = action.split_once('@').unwrap();
         let (digest, version) = reference.split_once(" # v").expect(action);

@@ -1,12 +1,14 @@
 //! A peer of `ribping` and `rping` over rdma_cm that sends messages of its choice.
 #![allow(dead_code, reason = "each test program uses only some of these")]
 
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{Buf, CompletionQueue, Context, CqOptions, Direction, QpOptions, QueuePair, Rc, wr};
 use rdmacm::{ConnectParams, Connecting, Connection, Listener, Resolver};
+use test_support::hostile;
 
 /// Longest time in which a peer must respond.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -74,6 +76,16 @@ impl Peer {
         let _ = qp.post_send(wr::send(buf));
     }
 
+    /// Takes all completions, and returns the number of messages that have arrived.
+    fn retire(&mut self) -> usize {
+        let mut received = 0;
+        while let Some(completion) = self.cq.poll().expect("poll").next() {
+            let retired = self.connection.qp_mut().retire(completion).expect("own");
+            received += usize::from(retired.direction() == Direction::Recv);
+        }
+        received
+    }
+
     /// Returns the next message, or `None` when the peer has disconnected.
     pub(crate) fn recv(&mut self) -> Option<Buf> {
         let deadline = Instant::now() + LIMIT;
@@ -91,5 +103,46 @@ impl Peer {
             thread::sleep(Duration::from_millis(1));
         }
         panic!("neither a message nor a disconnect in time");
+    }
+}
+
+impl hostile::Connection for Peer {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let begin = Instant::now();
+        loop {
+            self.retire();
+            let qp = self.connection.qp_mut();
+            if qp.send_slots_free() > 0 {
+                let mut buf = qp.pd().buf(bytes.len().max(1)).map_err(io::Error::other)?;
+                buf.set_len(bytes.len());
+                buf.copy_from_slice(bytes);
+                let posted = qp.post_send(wr::send(buf));
+                return posted.map_err(|_| ErrorKind::BrokenPipe.into());
+            }
+            if begin.elapsed() > hostile::ROOM {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn receive(&mut self, time: Duration) -> io::Result<()> {
+        let begin = Instant::now();
+        loop {
+            for _ in 0..self.retire() {
+                let qp = self.connection.qp_mut();
+                let buf = qp.pd().buf(64).map_err(io::Error::other)?;
+                let posted = qp.post_recv(wr::recv(buf));
+                posted.map_err(|_| io::Error::from(ErrorKind::BrokenPipe))?;
+            }
+            let _ = self.connection.try_event();
+            if self.connection.is_disconnected() {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            if begin.elapsed() >= time {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }

@@ -18,6 +18,7 @@ mod filter;
 mod hosts;
 mod mad;
 mod records;
+mod sequences;
 mod text;
 
 pub use binary::{http_request, qperf, rping};
@@ -29,6 +30,7 @@ pub use filter::{iptables_save, nft_json};
 pub use hosts::host_lists;
 pub use mad::mad;
 pub use records::{compare_records, mesh_record, rperf_record};
+pub use sequences::{session_sequence, transfer_sequence};
 pub use text::{addresses, netlink, peer_text, sysfs, units};
 
 use serde_json::Value;
@@ -100,6 +102,7 @@ mod tests {
     replay_corpora! {
         addresses capture compare_records configuration control_frame control_hello control_records
         host_lists host_output http_request iptables_save mad mesh_record netlink nft_json opensm_files
-        partitions_conf peer_facts peer_text probe qperf rperf_record rping sysfs units
+        partitions_conf peer_facts peer_text probe qperf rperf_record rping session_sequence sysfs
+        transfer_sequence units
     }
 }

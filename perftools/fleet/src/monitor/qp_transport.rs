@@ -12,12 +12,12 @@ use base::error::{Error, Result};
 use base::system::random;
 use ibverbs::wr::{Destination, HeldAddress};
 use ibverbs::{AddressHandle, AhAttr, Gid, GlobalRoute, Lid, ProtectionDomain, Qkey, Qpn};
+use measure::data_key::random_qkey;
 use measure::transport::address::{PortAddress, choose};
 use measure::transport::device::OpenedDevice;
 use measure::transport::{ControlAddrs, LinkType};
 use session::probe::datagram_qp::{DatagramQp, Event, nanos_since};
 use session::probe::packet::{Kind, Packet};
-use session::probe::reflector::PROBER_QKEY;
 use session::probe::{ReflectorAddress, ReflectorInfo};
 
 use super::prober::{Arrival, ProbeTransport};
@@ -38,6 +38,7 @@ const STACK: usize = 256 << 10;
 #[derive(Debug)]
 pub struct QpTransport {
     qp: DatagramQp,
+    qkey: Qkey,
     port: OpenedDevice,
     targets: Vec<PathReflector>,
     /// Number of addresses that the queue pair holds, those of earlier reflectors included.
@@ -94,7 +95,8 @@ impl QpTransport {
     /// # Errors
     /// Returns an error if the device has no datagrams, or lacks resources.
     pub fn new(port: OpenedDevice, flows: u8) -> Result<Self> {
-        let qp = DatagramQp::new(&port, PROBER_QKEY).map_err(|e| e.context(port.name()))?;
+        let qkey = random_qkey();
+        let qp = DatagramQp::new(&port, qkey).map_err(|e| e.context(port.name()))?;
         let (requests, received) = channel();
         let (sender, resolved) = channel();
         let received = Arc::new(Mutex::new(received));
@@ -108,6 +110,7 @@ impl QpTransport {
         }
         Ok(Self {
             qp,
+            qkey,
             port,
             targets: Vec::new(),
             held: 0,
@@ -272,6 +275,7 @@ impl ProbeTransport for QpTransport {
             session: self.session,
             id,
             nanos: 0,
+            qkey: self.qkey.0,
         };
         let to = Destination {
             address: held,

@@ -82,6 +82,7 @@ impl ProbeTransport for UdpTransport {
                 session: self.session,
                 id,
                 nanos: 0,
+                qkey: 0,
             };
             let at = socket.send(&packet, address, None);
             self.posted.push(Arrival::Posted { id, at });

@@ -6,7 +6,7 @@
 //! | byte | field |
 //! |---|---|
 //! | 0 | magic `rperfprb` |
-//! | 8 | version, 2 |
+//! | 8 | version, 3 |
 //! | 9 | kind: 1 probe, 2 answer, 3 timing |
 //! | 10 | zero (16 bits) |
 //! | 12 | flow label (32 bits) |
@@ -14,7 +14,11 @@
 //! | 24 | session of the prober |
 //! | 32 | number of the probe |
 //! | 40 | in a timing, time between the arrival of the probe and the answer, in nanoseconds |
-//! | 48 | zero, to the end: 64 bytes of an answer or a timing, 256 bytes of a probe |
+//! | 48 | Q_Key of the prober's queue pair (32 bits), zero over UDP |
+//! | 52 | zero, to the end: 64 bytes of an answer or a timing, 256 bytes of a probe |
+//!
+//! The Q_Key is random. A reflector needs no memory for it, and the header of each answer has it
+//! too, so that the probe tells a host on the path nothing more.
 
 /// Length of an answer and of a timing in bytes.
 pub(crate) const REPLY_LEN: usize = 64;
@@ -23,7 +27,7 @@ pub(crate) const REPLY_LEN: usize = 64;
 pub(crate) const PROBE_LEN: usize = 256;
 
 const MAGIC: &[u8; 8] = b"rperfprb";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub struct Packet {
     pub id: u64,
     /// Time between the arrival of the probe and its answer, in nanoseconds.
     pub nanos: u64,
+    /// Q_Key of the queue pair that gets the answers; 0 over UDP.
+    pub qkey: u32,
 }
 
 impl Kind {
@@ -79,6 +85,7 @@ impl Packet {
         for (at, word) in bytes[16..48].chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_be_bytes());
         }
+        bytes[48..52].copy_from_slice(&self.qkey.to_be_bytes());
         bytes
     }
 
@@ -107,6 +114,7 @@ impl Packet {
             session: word(24)?,
             id: word(32)?,
             nanos: word(40)?,
+            qkey: u32::from_be_bytes(*bytes.get(48..)?.first_chunk()?),
         })
     }
 }
@@ -118,12 +126,12 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn packets_read_back_and_other_bytes_do_not_panic(
-            numbers: (u32, u64, u64, u64, u64),
+            numbers: (u32, u64, u64, u64, u64, u32),
             other: Vec<u8>,
         ) {
-            let (flow_label, key, session, id, nanos) = numbers;
+            let (flow_label, key, session, id, nanos, qkey) = numbers;
             for kind in [Kind::Probe, Kind::Answer, Kind::Timing] {
-                let packet = Packet { kind, flow_label, key, session, id, nanos };
+                let packet = Packet { kind, flow_label, key, session, id, nanos, qkey };
                 assert_eq!(Packet::decode(&packet.encode()), Some(packet));
                 let encoded = packet.encode();
                 assert_eq!(Packet::decode(&encoded[..encoded.len() - 1]), None);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use base::error::Result;
 use ibverbs::wr::{Destination, HeldAddress};
-use ibverbs::{AhAttr, GRH_LEN, Gid, GlobalRoute, Lid, UdSource};
+use ibverbs::{AhAttr, GRH_LEN, Gid, GlobalRoute, Lid, Qkey, UdSource};
 use measure::transport::LinkType;
 use measure::transport::device::OpenedDevice;
 
 use super::datagram_qp::{DatagramQp, Event};
 use super::packet::{Kind, Packet};
-use super::reflector::{CHECK_MILLIS, PROBER_QKEY, Settings, Usage, is_probe, reply};
+use super::reflector::{CHECK_MILLIS, Settings, Usage, is_probe, reply};
 
 /// Maximum number of addresses of probers that a reflector keeps.
 const MAX_ADDRESSES: usize = 16_384;
@@ -98,7 +98,7 @@ impl QpReflector {
                         at,
                     } if is_probe(&packet, self.key) => {
                         // Without an address the probe is lost, as in the network.
-                        let Some(to) = self.destination(&source, &header, packet.flow_label) else {
+                        let Some(to) = self.destination(&source, &header, &packet) else {
                             continue;
                         };
                         usage.record();
@@ -130,13 +130,14 @@ impl QpReflector {
         Ok(())
     }
 
-    /// Returns the destination of an answer, which gets the flow label of the probe. Returns `None`
-    /// if the prober is not admitted, cannot be reached, or the limit of addresses is reached.
+    /// Returns the destination of an answer, which gets the flow label of the probe, and the Q_Key
+    /// in it. Returns `None` if the prober is not admitted, cannot be reached, or the limit of
+    /// addresses is reached.
     fn destination(
         &mut self,
         source: &UdSource,
         header: &[u8; GRH_LEN],
-        flow_label: u32,
+        probe: &Packet,
     ) -> Option<Destination> {
         let gids = match self.port.link {
             LinkType::Roce => {
@@ -153,7 +154,7 @@ impl QpReflector {
             }
             _ => None,
         };
-        let prober = (gids, source.slid.0, flow_label, source.sl);
+        let prober = (gids, source.slid.0, probe.flow_label, source.sl);
         let (qp, port_num) = (&mut self.qp, self.port.port_num);
         let address = self.addresses.get(prober, || {
             let handle = qp.pd().create_ah(&path(&prober, port_num)).ok()?;
@@ -162,7 +163,7 @@ impl QpReflector {
         Some(Destination {
             address,
             qpn: source.qpn,
-            qkey: PROBER_QKEY,
+            qkey: Qkey(probe.qkey),
         })
     }
 }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 use base::system::random;
-use ibverbs::Qkey;
 use ipnet::IpNet;
+use measure::data_key::random_qkey;
 use measure::transport::LinkType;
 use measure::transport::device::{self, OpenedDevice};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -242,15 +242,14 @@ impl Reflectors {
 
     fn start_qp(&self, name: &str, port: OpenedDevice) -> Result<Reflector> {
         let key = random();
-        // Keys with the top bit set are privileged.
-        let qkey = u32::try_from(random() >> 33).unwrap_or(1);
-        let mut qp = DatagramQp::new(&port, Qkey(qkey)).map_err(|e| e.context(name))?;
+        let qkey = random_qkey();
+        let mut qp = DatagramQp::new(&port, qkey).map_err(|e| e.context(name))?;
         let address = ReflectorAddress::QueuePair {
             link: port.link,
             addresses: port.addresses.clone(),
             lid: port.port.lid.0,
             qpn: qp.qp().qp_num().0,
-            qkey,
+            qkey: qkey.0,
         };
         let settings = self.settings.clone();
         start(key, address, move |usage| {
@@ -274,9 +273,6 @@ impl Drop for Reflectors {
 
 /// The name of the reflector of a host without RDMA.
 pub const HOST: &str = "host";
-
-/// The queue key of all probers.
-pub const PROBER_QKEY: Qkey = Qkey(0x1111_1111);
 
 /// Starts a reflector in a thread of its own.
 fn start(
@@ -425,6 +421,7 @@ mod tests {
             session: 3,
             id,
             nanos: 0,
+            qkey: 0,
         }
     }
 

@@ -230,6 +230,7 @@ mod tests {
             session: 3,
             id: 4,
             nanos: 5,
+            qkey: 0,
         };
         a.socket.send_to(&[7; PROBE_LEN], to).unwrap();
         let before = wall_clock();
@@ -262,6 +263,7 @@ mod tests {
             session: 0,
             id: 0,
             nanos: 0,
+            qkey: 0,
         };
         for _ in 0..2 * MAX_RECEIVED {
             a.send(&probe, to, None);
@@ -288,6 +290,7 @@ mod tests {
             session: 0,
             id: 0,
             nanos: 0,
+            qkey: 0,
         };
         let to: SocketAddr = (
             Ipv4Addr::new(127, 1, 2, 3),

@@ -4,9 +4,8 @@
 //! client                                    server
 //!   hello, in a request of qperf ─────────▶           magic, protocol, version
 //!          ◀────────────────────────────── hello
-//!          ◀────────────────────────────── Challenge                  if the server has a token
-//!   Proof ────────────────────────────────▶
-//!          ◀────────────────────────────── Proof
+//!   handshake of Noise ───────────────────▶                      if the server has a token
+//!          ◀────────────────────────────── handshake of Noise
 //!   Request (the whole specification) ────▶           checked again, with the server's limits
 //!          ◀────────────────────────────── Offer
 //!   Answer ───────────────────────────────▶

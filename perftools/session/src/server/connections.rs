@@ -13,6 +13,7 @@
 //! for all its clients: a flood from the address of a client that has the token can delay this
 //! client, but the rejected connections of the flood are closed first.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -51,6 +52,8 @@ pub struct Connections {
     max_sessions: u32,
     /// Maximum number of sessions of one address.
     max_of_address: u32,
+    /// Maximum time that a connection waits for the end of a session.
+    max_wait: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +103,7 @@ impl Connections {
             next: AtomicU64::new(0),
             max_sessions,
             max_of_address: max_sessions,
+            max_wait: Duration::ZERO,
         }
     }
 
@@ -108,6 +112,14 @@ impl Connections {
     #[must_use]
     pub fn shared_by_addresses(mut self) -> Self {
         self.max_of_address = self.max_sessions.div_ceil(2);
+        self
+    }
+
+    /// Lets a connection wait for the end of a session if there are too many. Otherwise it is
+    /// rejected at once. Suits sessions that are short.
+    #[must_use]
+    pub fn wait_for_session(mut self, max_wait: Duration) -> Self {
+        self.max_wait = max_wait;
         self
     }
 
@@ -190,17 +202,22 @@ fn has_max_threads(open: &HashMap<u64, OpenConnection>, source: IpAddr) -> bool 
 
 /// Closes a pending or rejected connection if there is no room for another one from `source`.
 fn make_room(open: &mut HashMap<u64, OpenConnection>, source: IpAddr) {
-    let mut pending: HashMap<IpAddr, usize> = HashMap::new();
-    for connection in open.values().filter(|c| c.waits()) {
-        *pending.entry(connection.source).or_default() += 1;
+    // The number of connections of each address, and that of its oldest one.
+    let mut pending: HashMap<IpAddr, (usize, u64)> = HashMap::new();
+    for (number, connection) in open.iter().filter(|(_, c)| c.waits()) {
+        let (count, oldest) = pending.entry(connection.source).or_insert((0, *number));
+        (*count, *oldest) = (*count + 1, *number.min(oldest));
     }
     let crowded = if pending
         .get(&source)
-        .is_some_and(|n| *n >= MAX_PENDING_PER_ADDRESS)
+        .is_some_and(|(count, _)| *count >= MAX_PENDING_PER_ADDRESS)
     {
         Some(source)
-    } else if pending.values().sum::<usize>() >= MAX_PENDING {
-        pending.into_iter().max_by_key(|(_, n)| *n).map(|(s, _)| s)
+    } else if pending.values().map(|(count, _)| count).sum::<usize>() >= MAX_PENDING {
+        // A client that is served is among the latest ones.
+        let addresses = pending.into_iter();
+        let most = addresses.max_by_key(|(_, (count, oldest))| (*count, Reverse(*oldest)));
+        most.map(|(source, _)| source)
     } else {
         None
     };
@@ -229,7 +246,26 @@ impl Registration<'_> {
     /// Returns an error if the server has its maximum number of sessions, or if it has closed the
     /// connection.
     pub fn begin_session(&self, max_time: Duration) -> Result<()> {
+        let (begin, max_wait) = (Instant::now(), self.connections.max_wait);
         let mut open = self.connections.open();
+        loop {
+            let begun = self.try_begin_session(&mut open, max_time);
+            let left = max_wait.saturating_sub(begin.elapsed());
+            match begun {
+                Err(error) if error.kind() == Kind::Limit && !left.is_zero() => {
+                    let waited = self.connections.ended.wait_timeout(open, left);
+                    open = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn try_begin_session(
+        &self,
+        open: &mut HashMap<u64, OpenConnection>,
+        max_time: Duration,
+    ) -> Result<()> {
         let sessions = || open.values().filter(|c| c.state == State::Session);
         let count = sessions().count();
         if count >= self.connections.max_sessions as usize {
@@ -421,6 +457,47 @@ mod tests {
         let error = begin(2).unwrap_err().to_string();
         assert!(error.contains("of one address, 2"), "{error}");
         assert!(begin(3).is_ok() && begin(4).is_ok());
+    }
+
+    #[test]
+    fn among_addresses_with_as_many_the_oldest_connection_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(1);
+        let (_client, server) = pair(&listener);
+        let add = |number: usize| {
+            let source = Ipv6Addr::from_bits((number as u128) << 64).into();
+            connections.register(&server, source).unwrap()
+        };
+        let _entries: Vec<_> = (0..=MAX_PENDING).map(add).collect();
+        let open = connections.open();
+        let closed = open.iter().filter(|(_, c)| c.state == State::Closed);
+        let closed: Vec<_> = closed.map(|(number, _)| *number).collect();
+        assert_eq!(closed, [0]);
+    }
+
+    #[test]
+    fn a_connection_waits_for_the_end_of_a_session() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let time = Duration::from_secs(60);
+        let connections = Connections::new(1).wait_for_session(time);
+        let (_client, server) = pair(&listener);
+        let source = ip("192.0.2.1");
+        let add = || connections.register(&server, source).unwrap().unwrap();
+        let (first, second) = (add(), add());
+        first.begin_session(time).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| second.begin_session(time));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!waiting.is_finished());
+            drop(first);
+            waiting.join().unwrap().unwrap();
+        });
+        let brief = Connections::new(1).wait_for_session(Duration::from_millis(1));
+        let add = || brief.register(&server, source).unwrap().unwrap();
+        let (first, second) = (add(), add());
+        first.begin_session(time).unwrap();
+        let error = second.begin_session(time).unwrap_err();
+        assert_eq!(error.kind(), Kind::Limit, "{error}");
     }
 
     #[test]

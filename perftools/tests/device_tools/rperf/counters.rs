@@ -17,20 +17,20 @@ use super::KernelParameter;
 use crate::common::{connects_directly, devices, fails, json, run, spawn};
 
 /// Name of the second device.
-const FAR_DEVICE: &str = "rperffar";
+pub(super) const FAR_DEVICE: &str = "rperffar";
 
 /// A Soft-RoCE device and a second one on the other end of its link, which is removed when this is
 /// dropped.
-struct Link {
-    device: String,
-    netdev: String,
-    far_netdev: String,
+pub(super) struct Link {
+    pub(super) device: String,
+    pub(super) netdev: String,
+    pub(super) far_netdev: String,
 }
 
 impl Link {
     /// Creates the second device. Returns `None` if no device is Soft-RoCE on a pair of virtual
     /// interfaces.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let device = devices().into_iter().find(|name| name.starts_with("rxe"))?;
         let netdev = lab::netdev(&device);
         let far_netdev = far_end(&netdev)?;
@@ -66,7 +66,7 @@ impl Link {
     }
 
     /// Returns options for a test from the first device to the second one.
-    fn options(&self) -> String {
+    pub(super) fn options(&self) -> String {
         format!(
             "-li {} -ri {FAR_DEVICE} --local-gid-index 0 --remote-gid-index 0",
             self.device
@@ -83,7 +83,7 @@ impl Drop for Link {
 }
 
 /// Returns the link-local address and the MAC address of an interface.
-fn link_local_address(netdev: &str) -> (String, String) {
+pub(super) fn link_local_address(netdev: &str) -> (String, String) {
     let text = process::run_line(&format!("ip -6 -br addr show dev {netdev}"));
     let mut words = text.split_whitespace();
     let address = words.find(|word| word.starts_with("fe80::"));

@@ -11,7 +11,7 @@ use ibverbs::{AhAttr, Gid, GidIndex, HeldAddress, Qkey, Qpn};
 use measure::transport::device::{OpenedDevice, open_active_ports};
 use serde_json::Value;
 use session::probe::datagram_qp::DatagramQp;
-use test_support::process::wait_until;
+use test_support::process::{Process, wait_until};
 
 use crate::common::{Server, connects_directly, devices, spawn};
 
@@ -30,8 +30,49 @@ fn relay(mut from: TcpStream, mut to: TcpStream, kept: &Mutex<Vec<u8>>) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
+/// A test whose control connection passes a relay, which keeps the bytes of both ends.
+pub(super) struct RelayedTest {
+    pub(super) client: Process,
+    _server: Server,
+    requests: Arc<Mutex<Vec<u8>>>,
+    replies: Arc<Mutex<Vec<u8>>>,
+}
+
+impl RelayedTest {
+    /// Starts a test with these options.
+    pub(super) fn start(options: &str) -> Self {
+        let server = Server::start();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = spawn(&format!("-lp {port} 127.0.0.1 {options}"));
+        let kept: [Arc<Mutex<Vec<u8>>>; 2] = Default::default();
+        let near = listener.accept().unwrap().0;
+        let far = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        let ends = [(&near, &far), (&far, &near)];
+        for ((from, to), kept) in ends.into_iter().zip(&kept) {
+            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let kept = Arc::clone(kept);
+            thread::spawn(move || relay(from, to, &kept));
+        }
+        let [requests, replies] = kept;
+        Self {
+            client,
+            _server: server,
+            requests,
+            replies,
+        }
+    }
+
+    /// Waits until the server has sent a number in a field, and returns it.
+    pub(super) fn wait_for_number(&self, field: &str) -> u64 {
+        let is_sent = || number(&self.replies, field).is_some();
+        assert!(wait_until(Duration::from_secs(30), is_sent), "{field}");
+        number(&self.replies, field).unwrap()
+    }
+}
+
 /// Returns the first number of a field in bytes that have JSON texts.
-fn number(bytes: &Mutex<Vec<u8>>, field: &str) -> Option<u32> {
+fn number(bytes: &Mutex<Vec<u8>>, field: &str) -> Option<u64> {
     let bytes = bytes.lock().unwrap();
     let text = String::from_utf8_lossy(&bytes);
     let (_, rest) = text.split_once(&format!("\"{field}\":"))?;
@@ -83,34 +124,20 @@ fn foreign_datagrams_are_counted_and_shown() {
         }
         for options in ["", "--use-cm on"] {
             for test in ["ud_bw", "ud_lat"] {
-                let server = Server::start();
-                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-                let line = format!(
-                    "-lp {} 127.0.0.1 -i {device} {options} --json -t 1 -m {LEN} {test}",
-                    listener.local_addr().unwrap().port()
-                );
-                let mut client = spawn(&line);
-                let kept: [Arc<Mutex<Vec<u8>>>; 2] = Default::default();
-                let near = listener.accept().unwrap().0;
-                let far = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-                let ends = [(&near, &far), (&far, &near)];
-                for ((from, to), kept) in ends.into_iter().zip(&kept) {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let kept = Arc::clone(kept);
-                    thread::spawn(move || relay(from, to, &kept));
-                }
-                let [requests, replies] = &kept;
-                let has_key = || number(replies, "qkey").is_some();
-                assert!(wait_until(Duration::from_secs(30), has_key), "{line}");
-                let qkey = number(replies, "qkey").unwrap();
+                let line = format!("-i {device} {options} --json -t 1 -m {LEN} {test}");
+                let mut relayed = RelayedTest::start(&line);
+                let qkey = u32::try_from(relayed.wait_for_number("qkey")).unwrap();
                 let mut qp = DatagramQp::new(&port, Qkey(qkey)).expect("a queue pair");
                 let address = hold_address(&mut qp, &port);
                 let own = qp.qp().qp_num().0;
                 for round in 0_u32.. {
-                    if !client.is_running() {
+                    if !relayed.client.is_running() {
                         break;
                     }
-                    let [server, client] = [replies, requests].map(|bytes| number(bytes, "qpn"));
+                    let sides = [&relayed.replies, &relayed.requests];
+                    let [server, client] = sides.map(|bytes| {
+                        number(bytes, "qpn").map(|number| u32::try_from(number).unwrap())
+                    });
                     let qpns = match (server, client) {
                         (Some(server), Some(client)) => vec![server, client],
                         // Those of rdma_cm are not on the control connection.
@@ -128,7 +155,7 @@ fn foreign_datagrams_are_counted_and_shown() {
                     // Without a pause, a single processor has no time for the test.
                     thread::sleep(Duration::from_millis(2));
                 }
-                let output = client.wait();
+                let output = relayed.client.wait();
                 assert!(output.success(), "{line}: {output}");
                 let record: Value = serde_json::from_str(&output.stdout).expect("JSON");
                 let count = |end: &str| {

@@ -3,6 +3,7 @@
 mod counters;
 mod failures;
 mod foreign;
+mod forged;
 mod options;
 mod payload;
 mod transfers;

@@ -6,8 +6,8 @@ use test_support::leak_check::objects_of;
 use test_support::process::Process;
 
 use super::{CLIENT_LIMIT, assert_objects_released, setting};
-use crate::common::resources::Usage;
 use crate::common::{Server, devices, json, rperf};
+use test_support::usage::Usage;
 
 /// Tests that one client runs.
 const SOCKET_TESTS: &str = "tcp_bw tcp_lat udp_bw";

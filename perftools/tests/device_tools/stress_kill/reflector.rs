@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use ibverbs::wr::Destination;
 use ibverbs::{AhAttr, Gid, GlobalRoute, Lid, Qkey, Qpn};
+use measure::data_key::random_qkey;
 use measure::transport::device::{OpenedDevice, open_active_ports};
 use session::probe::datagram_qp::{DatagramQp, Event};
 use session::probe::packet::{Kind, Packet};
-use session::probe::reflector::PROBER_QKEY;
 use session::probe::{ReflectorAddress, ReflectorInfo};
 use session::protocol::{frame, hello};
 use session::rperf::message::Message;
 
-use crate::common::resources::Usage;
+use test_support::usage::Usage;
+
 use crate::common::{Server, connects_directly, devices};
 
 /// Requests the reflector of a port.
@@ -44,7 +45,8 @@ fn probe_with_flow_labels(port: &OpenedDevice, reflector: &ReflectorInfo, count:
     else {
         panic!("{reflector:?}")
     };
-    let mut qp = DatagramQp::new(port, PROBER_QKEY).expect("a queue pair");
+    let own_qkey = random_qkey();
+    let mut qp = DatagramQp::new(port, own_qkey).expect("a queue pair");
     let address = addresses
         .iter()
         .find(|address| address.ip.is_some_and(|ip| ip.is_ipv4()));
@@ -70,6 +72,7 @@ fn probe_with_flow_labels(port: &OpenedDevice, reflector: &ReflectorInfo, count:
                 session: 1,
                 id: (*label).into(),
                 nanos: 0,
+                qkey: own_qkey.0,
             };
             assert!(qp.send(&packet, to, 1).expect("sent"));
         }

@@ -11,8 +11,8 @@ use test_support::random::Random;
 use super::{
     CLIENT_LIMIT, assert_clean_end, assert_objects_released, pick, random, random_time, setting,
 };
-use crate::common::resources::Usage;
 use crate::common::{Server, connects_directly, devices, rperf, run};
+use test_support::usage::Usage;
 
 /// Tests during which a side is killed or stopped.
 const TESTS: &[&str] = &[

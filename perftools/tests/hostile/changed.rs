@@ -1,7 +1,4 @@
-//! Random hostile connections to a server, and sessions whose bytes are changed on the way, in both
-//! directions. `ci/stress hostile` runs more of them.
-
-mod common;
+//! Sessions whose bytes are changed on the way, in both directions.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,47 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::resources::Usage;
-use common::{Server, rperf, run};
-use session::protocol::{handshake, hello};
 use test_support::process::{self, wait_until};
+use test_support::random::Random;
 use test_support::temp_dir::TempDir;
+use test_support::usage::Usage;
 
-/// Connections at the same time.
-const CONNECTIONS_AT_ONCE: u64 = 8;
-/// Maximum growth of a server, in KiB. Most of it is the heaps of its threads.
-const MAX_GROWTH_KIB: u64 = 64 << 10;
+use crate::common::{Server, rperf, run};
+
 /// Longest time in which a client must end on its own. `ribinfo` waits up to 20 s for its peer.
 const CLIENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns a number from the environment.
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
-
-/// A generator of random numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn index(&mut self, end: usize) -> usize {
-        usize::try_from(self.below(end as u64)).expect("an index")
-    }
-
-    fn bytes(&mut self, max: u64) -> Vec<u8> {
-        let len = self.below(max);
-        (0..len).map(|_| self.next().to_le_bytes()[0]).collect()
-    }
 }
 
 /// Runs `attack` with the numbers below `count`, `at_once` at a time, each with its own random
@@ -68,116 +37,20 @@ fn in_parallel(at_once: u64, count: u64, seed: u64, attack: impl Fn(u64, &mut Ra
                     if number >= count {
                         break;
                     }
-                    attack(number, &mut Random(seed ^ number << 20));
+                    attack(number, &mut Random::new((seed ^ number << 20).max(1)));
                 }
             });
         }
     });
 }
 
-/// Messages to send after the greeting, some of them valid.
-const MESSAGES: &[&str] = &[
-    r#""ask_facts""#,
-    r#"{"request":{}}"#,
-    r#"{"error":{"text":"x"}}"#,
-    r#"{"run_client":{}}"#,
-    r#""ask_reflectors""#,
-    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
-    r#"{"finished":{"sent":18446744073709551615,"thread":0}}"#,
-];
-
-/// Connects to a server and sends what no client sends.
-fn attack(port: u16, random: &mut Random) {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
-        return;
-    };
-    let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
-    let bytes = match random.below(7) {
-        0 => Vec::new(),
-        1 => random.bytes(300),
-        2 => hello::encode_request(hello::PROTOCOL)[..random.index(200)].to_vec(),
-        3 => [
-            hello::encode_request(hello::PROTOCOL).to_vec(),
-            random.bytes(300),
-        ]
-        .concat(),
-        4 => {
-            let index = random.below(40).to_le_bytes()[0];
-            [vec![0, 0, 4, 0, 11, 0, index, 0], random.bytes(220)].concat()
-        }
-        5 => {
-            // A handshake of the right length, and what may be records.
-            let len = u16::try_from(handshake::MESSAGE_LEN).expect("a length");
-            let message = random.bytes(300);
-            let greeting = hello::encode_request(hello::PROTOCOL);
-            [&greeting[..], &len.to_be_bytes(), &message].concat()
-        }
-        _ => {
-            let message = MESSAGES[random.index(MESSAGES.len())];
-            let len = u32::try_from(message.len()).expect("a short message");
-            let frame = [&len.to_be_bytes(), message.as_bytes()].concat();
-            [hello::encode_request(hello::PROTOCOL).to_vec(), frame].concat()
-        }
-    };
-    let _ = stream.write_all(&bytes);
-    match random.below(3) {
-        // The connection is reset.
-        0 => {
-            let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
-        }
-        1 => {
-            let _ = stream.shutdown(Shutdown::Write);
-            let _ = stream.read(&mut [0; 512]);
-        }
-        _ => {}
-    }
-}
-
-#[test]
-fn hostile_connections_leave_nothing_behind() {
-    let token = token_file();
-    let option = format!("--token-file={}", token.1.display());
-    // Half of the connections are to a server with a token.
-    for options in [&[][..], &[option.as_str()]] {
-        let server = Server::with_options(options);
-        attack_repeatedly(server, setting("HOSTILE_CONNECTIONS", 400) / 2);
-    }
-}
-
 /// Writes a token. Returns the directory, which is removed on drop, and the file.
-fn token_file() -> (TempDir, PathBuf) {
+pub(crate) fn token_file() -> (TempDir, PathBuf) {
     let dir = TempDir::new();
     let path = dir.write("token", "a secret of some length");
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(&path, mode).expect("permissions");
     (dir, path)
-}
-
-/// Attacks a server. It must release all descriptors and memory, and stop.
-fn attack_repeatedly(server: Server, count: u64) {
-    let seed = setting("HOSTILE_SEED", 1);
-    let pid = server.id();
-    let attack_server = |_, random: &mut Random| attack(server.port, random);
-    in_parallel(CONNECTIONS_AT_ONCE, 200, seed, attack_server);
-    let idle_files = || wait_until(Duration::from_secs(40), || Usage::of(pid).files <= 16);
-    assert!(idle_files(), "{} files", Usage::of(pid).files);
-    let before = Usage::of(pid).resident_kib;
-    let begin = Instant::now();
-    in_parallel(CONNECTIONS_AT_ONCE, count, seed + 1, attack_server);
-    assert!(TcpStream::connect(("127.0.0.1", server.port)).is_ok());
-    assert!(idle_files(), "{} files", Usage::of(pid).files);
-    let growth = Usage::of(pid).resident_kib.saturating_sub(before);
-    println!(
-        "{count} connections, seed {seed}: {growth} KiB, {:?}",
-        begin.elapsed()
-    );
-    assert!(growth < MAX_GROWTH_KIB, "{growth} KiB");
-    server.signal("TERM");
-    let output = server.wait_for_exit();
-    assert!(
-        output.success() && !output.stderr.contains("panicked"),
-        "{output}"
-    );
 }
 
 /// A change of the bytes of a connection.
@@ -252,9 +125,9 @@ fn run_mutated(port: u16, client: Client, words: &str, random: &mut Random) -> b
     // The first bytes are those of the greeting.
     let end = if random.below(2) == 0 { 232 } else { 1500 };
     let mutation = Mutation {
-        at: random.below(end),
-        kind: random.below(6),
-        value: random.next(),
+        at: random.below(end) as u64,
+        kind: random.below(6) as u64,
+        value: random.next_u64(),
     };
     let from_client = random.below(2) == 0;
     let proxy = thread::spawn({
@@ -310,7 +183,7 @@ fn run_sessions(server: Server, sessions: &Sessions<'_>, responds: impl Fn(&Serv
     let succeeded = AtomicU64::new(0);
     let begin = Instant::now();
     in_parallel(at_once, count, seed, |_, random| {
-        let words = words[random.index(words.len())];
+        let words = words[random.below(words.len())];
         if run_mutated(server.port, client, words, random) {
             succeeded.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,10 +1,10 @@
 //! Resources that a process uses.
 
-use std::fmt;
 use std::thread::sleep;
 use std::time::Duration;
+use std::{fmt, fs};
 
-use test_support::process::wait_until;
+use crate::process::wait_until;
 
 /// Time in which a server must release what its last clients used. It is longer than the time after
 /// which a server closes a connection that sends nothing.
@@ -14,23 +14,43 @@ const UNCHANGED: Duration = Duration::from_millis(500);
 
 /// Memory, files and threads of a process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage {
-    pub(crate) resident_kib: u64,
-    pub(crate) files: u64,
-    pub(crate) threads: u64,
+pub struct Usage {
+    /// Resident memory in KiB.
+    pub resident_kib: u64,
+    /// Number of open files.
+    pub files: u64,
+    /// Number of threads.
+    pub threads: u64,
+}
+
+/// Returns a field of the status of a process; `None` if it has ended.
+fn status_field(pid: u32, name: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns the peak of the resident memory of a process in KiB; 0 if it has ended.
+pub fn peak_kib(pid: u32) -> u64 {
+    status_field(pid, "VmHWM:").unwrap_or(0)
+}
+
+/// Resets the peak of the resident memory to the current value.
+///
+/// # Panics
+/// Panics if the process does not exist or belongs to another user.
+pub fn reset_peak(pid: u32) {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("an own process");
 }
 
 impl Usage {
     /// Reads what a process uses.
-    pub(crate) fn of(pid: u32) -> Self {
-        let path = format!("/proc/{pid}/status");
-        let status = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            number.unwrap_or_else(|| panic!("no {name} in {path}"))
-        };
-        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
+    ///
+    /// # Panics
+    /// Panics if the process does not exist.
+    pub fn of(pid: u32) -> Self {
+        let field = |name: &str| status_field(pid, name).expect("a process");
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
         Self {
             resident_kib: field("VmRSS:"),
             files: files.count() as u64,
@@ -40,7 +60,10 @@ impl Usage {
 
     /// Waits until a process that is idle has ended the work that it began before, and returns what
     /// it uses.
-    pub(crate) fn when_idle(pid: u32) -> Self {
+    ///
+    /// # Panics
+    /// Panics if the process does not become idle.
+    pub fn when_idle(pid: u32) -> Self {
         let mut last = Self::of(pid);
         let is_unchanged = || {
             sleep(UNCHANGED);
@@ -53,7 +76,11 @@ impl Usage {
     }
 
     /// Waits until the process has no more files and threads than now. Returns what it uses then.
-    pub(crate) fn wait_until_released(self, pid: u32) -> Self {
+    ///
+    /// # Panics
+    /// Panics if the process does not release them.
+    #[must_use]
+    pub fn wait_until_released(self, pid: u32) -> Self {
         let is_released = || {
             let now = Self::of(pid);
             now.files <= self.files && now.threads <= self.threads
