@@ -210,10 +210,10 @@ impl Parents {
     }
 }
 
-/// Returns one of the 720 orders of the numbers `0..6`.
-pub(crate) fn order_of_six(mut index: usize) -> Vec<usize> {
+/// Returns one of the orders of the numbers `0..count`: of 720 for six numbers.
+pub(crate) fn order_of(count: usize, mut index: usize) -> Vec<usize> {
     let mut order = Vec::new();
-    for number in 0..6 {
+    for number in 0..count {
         let places = order.len() + 1;
         order.insert(index % places, number);
         index /= places;

@@ -1,11 +1,18 @@
 //! Objects keep their parents alive. After a queue pair is destroyed, the device no longer accesses
 //! the memory of its requests.
 
+use std::any::Any;
 use std::time::{Duration, Instant};
 
-use crate::fixture::{PROFILES, Pair, connect, open, order_of_six, small};
+use crate::fixture::{IN_ORDER, PROFILES, Pair, connect, open, order_of, small};
 use fake_provider::{Fake, Live, Profile};
-use ibverbs::{AccessFlags, CqOptions, ErrorKind, Rc, wr};
+use ibverbs::flow::FlowRule;
+use ibverbs::group::ThreadGroup;
+use ibverbs::mw::Type2;
+use ibverbs::{
+    AccessFlags, AhAttr, CompletionQueue, Context, CqOptions, DatagramAttr, ErrorKind, Lid,
+    ProtectionDomain, Qkey, RawPacket, Rc, SrqOptions, Ud, wr,
+};
 
 /// Creates every kind of object, optionally with requests in flight. Each is boxed to be dropped
 /// separately.
@@ -46,10 +53,150 @@ fn objects_may_be_dropped_in_any_order() {
     for case in (0..2 * 720).step_by(step) {
         let fake = Fake::extended();
         let mut objects = everything(&fake, case % 2 == 0);
-        for object in order_of_six(case / 2) {
+        for object in order_of(6, case / 2) {
             drop(objects[object].take());
         }
         fake.assert_clean();
+    }
+}
+
+/// A context, a protection domain and a completion queue of a device with all verbs.
+struct Parents {
+    context: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+}
+
+/// Objects, dropped separately.
+type Objects = Vec<Option<Box<dyn Any>>>;
+
+macro_rules! objects {
+    ($($object:expr),*) => { vec![$(Some(Box::new($object) as Box<dyn Any>)),*] };
+}
+
+/// The name of a kind of objects, and what creates some.
+type Kind = (&'static str, fn(&Parents) -> Objects);
+
+/// The kinds of objects that [`everything`] lacks, with those that they must outlive or that keep
+/// them alive.
+const KINDS: &[Kind] = &[
+    ("channel", |parents| {
+        let channel = parents.context.create_comp_channel().expect("channel");
+        let options = CqOptions::new().channel(&channel);
+        let mut cq = parents.context.create_cq(options).expect("queue");
+        cq.arm(false).expect("arm");
+        objects![channel, cq]
+    }),
+    ("address", |parents| {
+        let Parents { context, pd, cq } = parents;
+        let mut qp = pd.create_qp::<Ud>(cq, cq, small()).expect("qp");
+        let attr = DatagramAttr::new(1, Qkey(7));
+        qp.start(&attr).expect("RTS");
+        let own = context.gids(1).expect("GID table")[0];
+        let attr = AhAttr::for_gid(1, own.index, own.gid);
+        let address = pd.create_ah(&attr).expect("address");
+        qp.hold_address(&address).expect("hold");
+        let group = "::ffff:239.1.2.3".parse().expect("a GID");
+        qp.attach_mcast(group, Lid(0)).expect("attach");
+        objects![address, qp]
+    }),
+    ("shared receive queue", |parents| {
+        let Parents { pd, cq, .. } = parents;
+        let mut srq = pd.create_srq(SrqOptions::new()).expect("queue");
+        let pool = pd.pool(1, 64).expect("pool");
+        let receive = wr::recv(pool.take().expect("a free buffer"));
+        srq.post_recv(receive).expect("receive");
+        let qp = pd.create_qp_with_srq::<Rc>(cq, cq, &srq, small());
+        #[cfg(feature = "mlx5")]
+        let target = pd.create_dc_target(cq, &srq, ibverbs::dc::DcKey(1));
+        #[cfg(not(feature = "mlx5"))]
+        let target = Ok::<_, ibverbs::Error>(());
+        objects![srq, qp.expect("qp"), (pool, target.expect("target"))]
+    }),
+    ("thread domain", |parents| {
+        let Parents { context, pd, cq } = parents;
+        let parent = || pd.alloc_parent_domain(context.alloc_td()?);
+        let used = parent().expect("domain");
+        let qp = used.create_qp::<Rc>(cq, cq, small()).expect("qp");
+        objects![parent().expect("domain"), qp]
+    }),
+    ("thread group", |parents| {
+        let group = ThreadGroup::new(&parents.pd).expect("group");
+        let cq = group.create_cq(CqOptions::new()).expect("queue");
+        let qp = group.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
+        objects![group, cq, qp]
+    }),
+    ("window", |parents| {
+        let Parents { pd, cq, .. } = parents;
+        let mut a = pd.create_qp::<Rc>(cq, cq, small()).expect("a");
+        let mut b = pd.create_qp::<Rc>(cq, cq, small()).expect("b");
+        connect(&mut a, &mut b);
+        let region = pd.shared(64, AccessFlags::MW_BIND).expect("region");
+        let window = || pd.alloc_mw::<Type2>().expect("window");
+        let bind = || window().bind(&region, AccessFlags::REMOTE_READ);
+        let (bound, binding) = bind().expect("binding");
+        a.post_send(wr::bind(binding)).expect("bind");
+        objects![bound, region, (a, b, window())]
+    }),
+    ("regions of one memory", |parents| {
+        let other = parents.context.alloc_pd().expect("domain");
+        let access = AccessFlags::REMOTE_WRITE;
+        let first = parents.pd.shared(64, access).expect("region");
+        let second = first.register_in(&other, access).expect("region");
+        let part = second.slice(8..16).expect("in range");
+        objects![first, second, (part, other)]
+    }),
+    ("device memory", |parents| {
+        let Parents { context, pd, cq } = parents;
+        let options = small().device_addresses(true);
+        let mut qp = pd.create_qp::<Rc>(cq, cq, options).expect("qp");
+        let memory = context.alloc_dm(64, 0).expect("memory");
+        let region = pd.reg_dm(&memory, 0, 64, AccessFlags::empty());
+        let region = region.expect("region");
+        qp.hold(&region).expect("hold");
+        objects![memory, region, qp]
+    }),
+    ("flow rule", |parents| {
+        let Parents { pd, cq, .. } = parents;
+        let mut qp = pd.create_qp::<RawPacket>(cq, cq, small()).expect("qp");
+        qp.create_flow(&FlowRule::new(1, [])).expect("rule");
+        objects![qp]
+    }),
+];
+
+#[test]
+fn each_kind_of_object_may_be_dropped_in_any_order() {
+    for (kind, create) in KINDS {
+        println!("{kind}");
+        let mut case = 0;
+        loop {
+            let profile = IN_ORDER[case % 2];
+            let fake = Fake::new(Profile {
+                more_verbs: true,
+                extended_cq: profile.extended_cq || *kind == "thread group",
+                ..profile
+            });
+            if case % 4 >= 2 {
+                fake.stall();
+            }
+            let context = open(&fake);
+            let pd = context.alloc_pd().expect("protection domain");
+            let cq = context.create_cq(CqOptions::default()).expect("queue");
+            let parents = Parents { context, pd, cq };
+            let mut objects = create(&parents);
+            let Parents { context, pd, cq } = parents;
+            objects.extend(objects![cq, pd, context]);
+            let count = objects.len();
+            for object in order_of(count, case / 4) {
+                drop(objects[object].take());
+            }
+            fake.assert_clean();
+            // Miri is slow.
+            case += if cfg!(miri) { 397 } else { 1 };
+            if case >= 4 * (1..=count).product::<usize>() {
+                break;
+            }
+        }
     }
 }
 

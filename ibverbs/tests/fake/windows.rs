@@ -156,55 +156,6 @@ fn a_region_is_reclaimed_after_window_invalidation() {
     }
 }
 
-/// Returns all orders of dropping the window, its region, the queue pairs and everything else.
-fn orders() -> impl Iterator<Item = [usize; 4]> {
-    let indices = || 0..4_usize;
-    let three = indices().flat_map(move |one| {
-        indices().flat_map(move |two| indices().map(move |three| [one, two, three]))
-    });
-    three
-        .filter(|&[one, two, three]| one != two && two != three && one != three)
-        .map(|[one, two, three]| [one, two, three, 6 - one - two - three])
-}
-
-#[test]
-fn windows_regions_and_queue_pairs_drop_in_any_order() {
-    assert_eq!(orders().count(), 24);
-    for (index, order) in orders().enumerate() {
-        // Miri is slow. Every fifth order covers both profiles and each object as the last one.
-        if cfg!(miri) && index % 5 != 0 {
-            continue;
-        }
-        for stalled in [false, true] {
-            let mut pair = Pair::new(PROFILES[index % 2]);
-            let region = region(&pair, b"x");
-            if stalled {
-                pair.fake.stall();
-            }
-            let bound = bind_window(&mut pair, &region);
-            let Pair {
-                a,
-                b,
-                cq,
-                pool,
-                pd,
-                context,
-                fake,
-            } = pair;
-            let mut all: [Option<Box<dyn Send>>; 4] = [
-                Some(Box::new(bound)),
-                Some(Box::new(region)),
-                Some(Box::new((a, b))),
-                Some(Box::new((cq, pool, pd, context))),
-            ];
-            for object in order {
-                drop(all[object].take());
-            }
-            fake.assert_clean();
-        }
-    }
-}
-
 #[test]
 fn an_unposted_binding_grants_no_access() {
     for profile in PROFILES {

@@ -9,7 +9,7 @@ use ibverbs::event::{EventSource, EventType};
 use ibverbs::{AccessFlags, AsRaw, BufList, ErrorKind, QpState, qp::QpChange, wr, xrc::XrcdOpen};
 
 use super::setup::{Setup, TargetSrq, with_xrc};
-use crate::fixture::{self, IN_ORDER, PROFILES, order_of_six, path};
+use crate::fixture::{self, IN_ORDER, PROFILES, order_of, path};
 
 #[test]
 fn the_last_xrc_queue_pair_releases_the_srq_buffers() {
@@ -144,7 +144,7 @@ fn the_objects_of_a_connection_drop_in_any_order() {
     let step = if cfg!(miri) { 131 } else { 1 };
     for case in (0..2 * 720).step_by(step) {
         let (fake, mut objects) = everything(PROFILES[case % 2]);
-        for object in order_of_six(case / 2) {
+        for object in order_of(6, case / 2) {
             drop(objects[object].take());
         }
         fake.resume();
