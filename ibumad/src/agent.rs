@@ -175,11 +175,7 @@ impl Port {
             mgmt_class_version: options.version,
             flags: 0,
             method_mask: options.methods.0,
-            oui: if options.class.has_oui() {
-                options.oui.number()
-            } else {
-                0
-            },
+            oui: options.oui.number(),
             rmpp_version: options.rmpp_version,
         };
         let mut id = 0;
