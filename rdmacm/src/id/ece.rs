@@ -29,9 +29,7 @@ impl Id {
         let mut raw = ibv_ece::default();
         // SAFETY: `self` keeps the identifier alive, nothing changes it meanwhile, and the
         // structure is valid for writing.
-        let returned = self
-            .channel()
-            .without_readers(|| unsafe { rdma_get_remote_ece(self.as_ptr(), &raw mut raw) });
+        let returned = self.exclusively(|id| unsafe { rdma_get_remote_ece(id, &raw mut raw) });
         zero_or_last("rdma_get_remote_ece", detail, returned)?;
         Ok(Ece {
             vendor_id: raw.vendor_id,

@@ -39,8 +39,7 @@ use crate::wait::as_millis;
 /// Other threads can read the events of an identifier on a shared channel. librdmacm then writes to
 /// the identifier: its addresses and its device with `ADDR_RESOLVED`, its paths with
 /// `ROUTE_RESOLVED`, the peer's ECE options with `CONNECT_RESPONSE`. The lock of the dispatcher is
-/// held while events are read, and while the owner reads any of these
-/// ([`EventChannel::without_readers`]).
+/// held while events are read, and while the owner reads any of these ([`Id::exclusively`]).
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     channel: EventChannel,
@@ -121,6 +120,11 @@ impl Id {
         self.raw.as_ptr()
     }
 
+    /// Calls a function with the identifier while no thread reads events, which write to it.
+    pub(crate) fn exclusively<R>(&self, f: impl FnOnce(*mut rdma_cm_id) -> R) -> R {
+        self.channel.without_readers(|| f(self.as_ptr()))
+    }
+
     /// Returns the address of the identifier, which the channel uses as the key of its event queue.
     pub(crate) fn addr(&self) -> usize {
         self.as_ptr().addr()
@@ -183,17 +187,11 @@ impl Id {
             .map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
         let mut raw = RawAddress::from(peer);
         // The call writes the peer's address last, and reading the event of its result does too.
-        self.channel.without_readers(|| {
+        self.exclusively(|id| {
             // SAFETY: `self` keeps the identifier alive. The addresses are null or valid during the
             // call.
-            let returned = unsafe {
-                rdma_resolve_addr(
-                    self.raw.as_ptr(),
-                    source,
-                    raw.as_mut_ptr(),
-                    as_millis(timeout),
-                )
-            };
+            let returned =
+                unsafe { rdma_resolve_addr(id, source, raw.as_mut_ptr(), as_millis(timeout)) };
             address_result("rdma_resolve_addr", peer, returned)
         })
     }
@@ -227,22 +225,18 @@ impl Id {
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         // SAFETY: `self` keeps the identifier alive, and nothing changes it meanwhile. The address
         // is in a union of all address structures, which librdmacm zeroes before filling it.
-        self.channel
-            .without_readers(|| unsafe { address::from_raw(rdma_get_local_addr(self.as_ptr())) })
+        self.exclusively(|id| unsafe { address::from_raw(rdma_get_local_addr(id)) })
     }
 
     fn is_ip(&self) -> bool {
         // SAFETY: as for `local_addr`. Every socket address starts with its family.
-        let family = self
-            .channel
-            .without_readers(|| unsafe { (*rdma_get_local_addr(self.as_ptr())).sa_family });
+        let family = self.exclusively(|id| unsafe { (*rdma_get_local_addr(id)).sa_family });
         matches!(i32::from(family), libc::AF_INET | libc::AF_INET6)
     }
 
     fn peer_addr(&self) -> Option<SocketAddr> {
         // SAFETY: as for `local_addr`.
-        self.channel
-            .without_readers(|| unsafe { address::from_raw(rdma_get_peer_addr(self.as_ptr())) })
+        self.exclusively(|id| unsafe { address::from_raw(rdma_get_peer_addr(id)) })
     }
 
     /// Returns the device and both addresses after they are resolved.
@@ -263,13 +257,10 @@ impl Id {
         let local = self
             .local_addr()
             .ok_or_else(|| missing("the address family of the local address is unknown"))?;
-        let id = self.as_ptr();
         // SAFETY: `self` keeps the identifier alive, and nothing changes it meanwhile: librdmacm
         // changes these fields only in calls of the owner and when an event is read
         // (docs/drivers.md, "What the library assumes").
-        let (verbs, port_num) = self
-            .channel
-            .without_readers(|| unsafe { ((*id).verbs, (*id).port_num) });
+        let (verbs, port_num) = self.exclusively(|id| unsafe { ((*id).verbs, (*id).port_num) });
         if verbs.is_null() {
             return Err(missing("no device was chosen"));
         }

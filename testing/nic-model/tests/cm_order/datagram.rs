@@ -126,6 +126,7 @@ fn datagram_queue_pairs_are_checked() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     let error = request().reject(&[0; 137]).expect_err("too long");
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.to_string().contains("137 bytes"), "{error}");
     calls::rename_devices(Some(c"mlx5_9"));
     let other = request();
     calls::rename_devices(None);
@@ -147,6 +148,15 @@ fn request(
     listener: &ServiceListener,
     listen_id: *mut rdma_sys::rdma_cm_id,
 ) -> ServiceRequest {
+    let request = try_request(setup, listener, listen_id).expect("no error");
+    request.expect("a request")
+}
+
+pub(super) fn try_request(
+    setup: &Setup,
+    listener: &ServiceListener,
+    listen_id: *mut rdma_sys::rdma_cm_id,
+) -> ibverbs::Result<Option<ServiceRequest>> {
     let mut id = ptr::null_mut();
     // SAFETY: the listener exists, and so does its channel.
     let created = unsafe {
@@ -162,12 +172,11 @@ fn request(
         listen_id,
         ..event(RDMA_CM_EVENT_CONNECT_REQUEST, 0)
     });
-    let request = listener.try_request().expect("no error");
-    request.expect("a request")
+    listener.try_request()
 }
 
 /// Starts to join a group. The model resolves its own address instead.
-fn start_join(setup: &Setup) -> Joining {
+pub(super) fn start_join(setup: &Setup) -> Joining {
     let own = setup.listener.local_addr();
     calls::reset();
     calls::replace_next("rdma_resolve_addr", move |_| resolve(own));

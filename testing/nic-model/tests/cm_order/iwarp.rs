@@ -275,5 +275,10 @@ fn what_iwarp_lacks_is_refused() {
     check(options.bind_datagram(local).expect_err("UD"));
     // The device is not known yet.
     let any = (Ipv4Addr::UNSPECIFIED, 0).into();
-    options.bind_datagram(any).expect("a listener");
+    let listener = options.bind_datagram(any).expect("a listener");
+    let request = datagram::try_request(setup, &listener, calls::last_id());
+    check(request.expect_err("UD"));
+    let mut joining = datagram::start_join(setup);
+    wait_readable(&joining);
+    check(joining.try_finish().expect_err("UD"));
 }

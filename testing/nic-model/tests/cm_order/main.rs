@@ -257,17 +257,23 @@ fn an_identifier_that_stays_alive_keeps_its_channel() {
 
     // The identifier of a connect request that was not taken, on the channel of the listener.
     let channel = EventChannel::create().expect("channel");
-    let options = ListenOptions::new().channel(&channel);
-    let listener = options.bind((Ipv4Addr::LOCALHOST, 0).into());
+    let listener = ListenOptions::new()
+        .channel(&channel)
+        .bind((Ipv4Addr::LOCALHOST, 0).into());
     let mut listener = Some(listener.expect("listener"));
     let address = listener.as_ref().map(Listener::local_addr);
     let route = Resolver::new(address.expect("a listener")).resolve();
     let ready = route.expect("route").with_qp(setup.qp()).expect("INIT");
     let connecting = ready.start(&ConnectParams::new()).expect("started");
     assert!(channel.wait(Some(TIMEOUT)).expect("wait").is_some());
+    let shown = format!("{channel:?}");
+    assert!(shown.contains("is_hidden: true"), "{shown}");
     let mut channel = Some(channel);
     let destroyed = check("a request", &mut || {
-        (listener, channel) = (None, None);
+        listener = None;
+        let shown = format!("{channel:?}");
+        assert!(shown.contains("queues: {}"), "{shown}");
+        channel = None;
     });
     assert_eq!(destroyed, ["identifier", "identifier"]);
     drop(connecting);
@@ -276,7 +282,7 @@ fn an_identifier_that_stays_alive_keeps_its_channel() {
 #[test]
 fn events_that_are_read_during_a_migration_are_kept() {
     let setup = Setup::new();
-    for fails in [true, false] {
+    for (fails, is_read) in [(true, false), (false, true), (false, false)] {
         let (mut active, mut passive) = setup.pair();
         let key = passive.key();
         active.disconnect().expect("disconnected");
@@ -292,11 +298,14 @@ fn events_that_are_read_during_a_migration_are_kept() {
             let reader = to.clone();
             calls::replace_next("rdma_migrate_id", move |original| {
                 let returned = original();
-                reader.try_next().expect("next");
+                if is_read {
+                    reader.try_next().expect("next");
+                }
                 returned
             });
             passive.migrate(&to).expect("migrated");
             assert!(passive.channel().is_shared());
+            assert!(format!("{to:?}").contains("DISCONNECTED"), "{to:?}");
         }
         assert_eq!(to.try_next().expect("next"), (!fails).then_some(key));
         let event = passive.try_event().expect("check").expect("an event");
