@@ -213,6 +213,12 @@ impl Nic {
         lock(&self.paths).remove(&cq);
     }
 
+    /// Returns the number of completion queues whose events advance a path.
+    #[cfg(test)]
+    pub(crate) fn completion_queues(&self) -> usize {
+        lock(&self.paths).len()
+    }
+
     fn path(&self, cq: CqId) -> Option<(Arc<dyn Handler>, usize)> {
         let (peer, path) = lock(&self.paths).get(&cq)?.clone();
         Some((peer.upgrade()?, path))

@@ -171,6 +171,8 @@ fn nothing_is_posted_on_a_failed_path() {
     assert_eq!(failures, [1, 1]);
     let failure = pair.path().last_failure;
     assert_eq!(failure.as_deref(), Some("a failure of the test"));
+    let nic = &pair.peers[0].0.inner.core.nics[0];
+    assert_eq!(nic.completion_queues(), 1, "that of before is forgotten");
 }
 
 #[test]
