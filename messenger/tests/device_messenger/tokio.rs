@@ -307,6 +307,10 @@ fn the_rest_of_a_message_is_sent_without_further_calls() {
         drop(active);
         let error = passive.recv().await.expect_err("no end of the stream");
         assert!(error.to_string().contains("may be lost"), "{error}");
+        let metrics = tokio::runtime::Handle::current().metrics();
+        while metrics.num_alive_tasks() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     });
 }
 

@@ -435,6 +435,7 @@ fn one_sided_requests_complete_with_their_tags() {
     for endpoint in one_endpoint_each() {
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         let options = options().access(access).requests(1);
+        let options = options.buffer_len(1000).max_len(5000);
         run_with(
             &endpoint,
             &options,
@@ -455,6 +456,7 @@ fn one_sided_requests_complete_with_their_tags() {
                 let mut written = [0; 16];
                 region.read(0, &mut written).expect("read");
                 assert_eq!(written, *b"sixteen letters!");
+                assert_eq!(next(&mut server)[..], [7; 5000]);
                 server.shutdown(TIMEOUT).expect("shutdown");
             },
             |mut client| {
@@ -477,6 +479,14 @@ fn one_sided_requests_complete_with_their_tags() {
                 retired.check().expect("written");
                 assert_eq!(retired.tag(), 9);
                 client.send(b"written", TIMEOUT).expect("send");
+                // A message takes only the slots that the requests have left.
+                while client.with_qp(|qp| qp.send_slots_free()).expect("a queue") > 1 {
+                    let mut byte = client.pd().buf(1).expect("buffer");
+                    byte.copy_from_slice(b"s");
+                    let posted = client.with_qp(|qp| qp.post_send(wr::write(byte, remote).tag(9)));
+                    posted.expect("a queue pair").expect("post");
+                }
+                client.send(&[7; 5000], TIMEOUT).expect("send");
                 client.flush(TIMEOUT).expect("flush");
                 assert_end(&mut client);
             },
