@@ -5,42 +5,12 @@ use measure::spec::test::Test;
 
 use super::Invocation;
 use super::command_line::Options;
-use super::scope::{self, Scope};
+use super::option::{self, OtherCommand, Scope};
+use super::scope;
 use super::to_spec::several;
-
-/// Options that `--auto` varies itself or that only format its output. The commands that it
-/// suggests do not repeat them.
-const NOT_REPEATED: &[&str] = &[
-    "auto",
-    "json",
-    "time",
-    "depth",
-    "post-list",
-    "inline",
-    "qps",
-    "wait",
-    "msg-size",
-    "bits",
-    "precision",
-    "unify-units",
-];
 
 /// Tests that the search runs.
 const TESTS: [Test; 2] = [Test::RcBw, Test::RcLat];
-
-/// Options of a list of tests and of its output, which `--auto` and a mesh do not have.
-pub(super) const OF_RUNS: &[&str] = &[
-    "interval",
-    "keep-going",
-    "loop",
-    "qperf",
-    "repeat",
-    "sizes",
-    "verbose",
-];
-
-/// Further options that `--auto` does not have.
-const UNSUPPORTED: &[&str] = &["flip", "messages", "threads"];
 
 /// Makes the invocation of `--auto` from the command line.
 pub(super) fn invocation(
@@ -65,9 +35,8 @@ pub(super) fn invocation(
         Scope::Results(_) => true,
         _ => false,
     };
-    let unsupported = [UNSUPPORTED, OF_RUNS].concat();
     let is_unsupported =
-        |word: &&String| unsupported.contains(&scope::name(word)) || is_refused(word);
+        |word: &&String| scope::is_not_in(word, OtherCommand::Tune) || is_refused(word);
     if let Some(option) = options.iter().find(is_unsupported) {
         return Err(Error::usage(format!(
             "{} has no effect on --auto, which finds the best settings of {}",
@@ -79,7 +48,9 @@ pub(super) fn invocation(
     if global.names_several_devices() {
         return Err(several("--auto"));
     }
-    let is_repeated = |word: &&String| !NOT_REPEATED.contains(&scope::name(word));
+    let is_repeated = |word: &&String| {
+        option::find(scope::name(word)).is_none_or(|option| !option.entry.is_varied_by_tune)
+    };
     let words = options.iter().filter(is_repeated).cloned().collect();
     Ok(Invocation::Auto {
         host,
