@@ -204,7 +204,7 @@ fn run_test<B: Backend>(
     };
     let spec = &spec;
     let qps = admitted.as_ref().map_or(0, |_| spec.total_qps());
-    let link = ControlLink::new(stream, "the client", timeout, qps, Arc::clone(context.stop))?;
+    let link = ControlLink::new(stream, Role::Server, timeout, qps, Arc::clone(context.stop))?;
     let run = || {
         let mut reservation = admitted?;
         if let Some(kind) = spec.test.socket() {
