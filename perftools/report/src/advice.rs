@@ -1,4 +1,4 @@
-//! Results of `--auto`: the best settings for each goal and the bottleneck.
+//! Results of `rperf tune`: the best settings for each goal and the bottleneck.
 
 use std::fmt::Write;
 
@@ -31,7 +31,7 @@ pub enum Bottleneck {
     Unknown,
 }
 
-/// A quantity that `--auto` optimizes.
+/// A quantity that `rperf tune` optimizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

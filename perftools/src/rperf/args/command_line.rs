@@ -42,7 +42,7 @@ options! {
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
-    override_usage = "rperf                              run a server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this host\n       rperf mesh [OPTIONS] HOST,… TEST…  measure all pairs of hosts\n       rperf monitor [OPTIONS] HOST,…     probe the paths to hosts until interrupted\n       rperf --auto [OPTIONS] [HOST]      find the best settings and the bottleneck\n       rperf compare OLD NEW              compare two outputs of --json\n       rperf report FILE… --output PAGE   write an HTML page with plots"
+    override_usage = "rperf                              run a server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this host\n       rperf mesh [OPTIONS] HOST,… TEST…  measure all pairs of hosts\n       rperf monitor [OPTIONS] HOST,…     probe the paths to hosts until interrupted\n       rperf tune [OPTIONS] [HOST]        find the best settings and the bottleneck\n       rperf compare OLD NEW              compare two outputs of --json\n       rperf report FILE… --output PAGE   write an HTML page with plots"
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
@@ -168,12 +168,6 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     wait_server: Option<Duration> =
         entry(Scope::Run).names(&["-ws"]).former("-W").of_connection(),
-
-    /// Find the best settings and the bottleneck; varies depth, post list, inline size, waiting and
-    /// queue pairs in about 40 tests of 0.3 s each (or of --time)
-    #[arg(long, help_heading = TEST)]
-    auto: bool =
-        entry(Scope::Run).not_in(&[Mesh]).varied_by_tune(),
 
     /// Print a line of JSON for each test when it ends, instead of text
     #[arg(long, help_heading = OUTPUT)]

@@ -10,7 +10,7 @@ use report::text::wrap;
 use super::command_line::Options;
 use super::option::{self, KnownOption, Scope};
 use super::qperf::{self, OptionName};
-use super::{mesh, monitor, records, scope};
+use super::{mesh, monitor, records, scope, tune};
 
 pub(crate) const EXAMPLES: &str =
     "    rperf                                 run a server, until a signal or `rperf HOST quit`
@@ -29,7 +29,7 @@ pub(crate) const EXAMPLES: &str =
                                           measure all pairs of servers that run with --mesh
     rperf monitor --listen :9743 --hosts-file hosts
                                           probe the paths to all servers, and serve metrics
-    rperf --auto node1                    find the best settings and the bottleneck
+    rperf tune node1                      find the best settings and the bottleneck
     rperf --json --sizes 2..8M node1 rc_bw >new.json; rperf report old.json new.json -o page.html
                                           plot two runs
 ";
@@ -186,7 +186,7 @@ fn main_text() -> String {
         let options = command.get_arguments().filter(is_shown);
         options.for_each(|arg| text.push_str(&option_line(arg)));
     }
-    text + "\n`rperf --help TOPIC` has more about each group, and about tests, examples, options, opts (also the\nrarely used ones), qperf, perftest, mesh, monitor, compare, report, a test, or an option.\n"
+    text + "\n`rperf --help TOPIC` has more about each group, and about tests, examples, options, opts (also the\nrarely used ones), qperf, perftest, mesh, monitor, tune, compare, report, a test, or an option.\n"
 }
 
 /// Returns the names of an option and its help up to the details and the default.
@@ -215,7 +215,8 @@ Examples:
                                    measure all pairs of hosts
 
 Each of these has more: rperf --help, --help tests, --help examples, --help TEST, --help OPTION,
---help qperf, --help perftest, rperf mesh --help, monitor --help, compare --help, report --help";
+--help qperf, --help perftest, rperf mesh --help, monitor --help, tune --help, compare --help,
+report --help";
 
 const ENDS: &str = "\
 --id, --wait, --timeout, --cpu-affinity, --gid-index, --gpu, --rd-atomic, --service-level and
@@ -256,10 +257,11 @@ fn short() -> String {
 }
 
 /// Returns the subcommands of rperf, each with its name.
-pub(crate) fn subcommands() -> [(&'static str, clap::Command); 4] {
+pub(crate) fn subcommands() -> [(&'static str, clap::Command); 5] {
     [
         ("mesh", mesh::command()),
         ("monitor", monitor::command()),
+        ("tune", tune::command()),
         ("compare", records::compare_command()),
         ("report", records::report_command()),
     ]
@@ -271,7 +273,7 @@ fn subcommand_help(name: &str) -> Option<String> {
     Some(command.term_width(100).render_help().to_string())
 }
 
-pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, device, messages, sweeps, tuning, waiting, limits, output, sockets, server, qperf, perftest, compare, report, mesh, monitor";
+pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, device, messages, sweeps, tuning, waiting, limits, output, sockets, server, qperf, perftest, compare, report, mesh, monitor, tune";
 
 /// Returns a text as lines of at most 100 columns, which begin with spaces.
 fn indented(text: &str, spaces: usize) -> String {

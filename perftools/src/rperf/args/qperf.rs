@@ -181,6 +181,9 @@ pub(crate) fn suggest(name: &str) -> Option<String> {
     if HOSTS_FILE.contains(&name.as_str()) {
         return Some("--hosts-file of `rperf mesh` or `rperf monitor`".to_owned());
     }
+    if name == "auto" {
+        return Some("`rperf tune`".to_owned());
+    }
     let has_synonym = |option: &&KnownOption| option.entry.synonyms.contains(&name.as_str());
     let long = match option::all().find(has_synonym) {
         Some(option) => option.long(),

@@ -1,4 +1,4 @@
-//! `rperf --auto` searches for the best settings between two hosts, and for their bottleneck.
+//! `rperf tune` searches for the best settings between two hosts, and for their bottleneck.
 //!
 //! `search` varies one setting at a time and measures through a [`Runner`]. [`verdict`] derives the
 //! bottleneck from the measurements of both ends. [`run`](crate::rperf::run) uses it, and
