@@ -384,7 +384,7 @@ fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
             causes.push(cause);
         }
     }
-    causes.into_iter().map(|cause| cause.text.clone()).collect()
+    causes.into_iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]

@@ -199,7 +199,7 @@ pub(super) fn warnings(runs: &[NamedRun]) -> Markup {
                     for warning in &m.warnings {
                         // A cause has the figures of one test.
                         let about = if is_cause(warning) { &test } else { &run.name };
-                        add(format!("{about}: {}", warning.text));
+                        add(format!("{about}: {warning}"));
                     }
                 }
                 Outcome::Conf { .. } | Outcome::Quit => {}

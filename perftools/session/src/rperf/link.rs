@@ -288,9 +288,7 @@ impl SharedConnection {
 
     fn send_error(&self, error: &Error) {
         if !matches!(error.kind(), Kind::Peer | Kind::Gone) {
-            let _ = self.write(&Message::Error {
-                text: error.to_string(),
-            });
+            let _ = self.write(&Message::error(error));
         }
     }
 

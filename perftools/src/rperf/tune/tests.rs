@@ -361,10 +361,9 @@ impl Runner for LossyPair {
             panic!()
         };
         m.spec = spec.clone();
-        m.warnings.push(report::warning::Warning {
-            kind: report::warning::WarningKind::PacketLoss,
-            text: "packets were lost".to_owned(),
-        });
+        let kind = report::warning::WarningKind::PacketLoss;
+        m.warnings
+            .push(report::warning::Warning::new(kind, "packets were lost"));
         Ok(*m)
     }
 }
