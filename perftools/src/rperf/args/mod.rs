@@ -53,8 +53,8 @@ pub enum Invocation {
         old: String,
         /// File with the records of the new run.
         new: String,
-        /// Largest relative change of a figure that counts as no change, such as 0.05.
-        threshold: f64,
+        /// Largest relative change of a figure that counts as no change, such as 0.05, if given.
+        threshold: Option<f64>,
     },
     /// Find the best settings and the bottleneck.
     Tune {
