@@ -1,10 +1,8 @@
 //! The command line of `rperf tune`.
 
 use base::error::{Error, Result};
-use clap::CommandFactory;
 use measure::spec::test::Test;
 
-use super::command_line::Options;
 use super::option::{self, KnownOption, OtherCommand, Scope};
 use super::split::{self, SplitArgs};
 use super::to_spec::several;
@@ -25,16 +23,10 @@ fn is_supported(option: &KnownOption) -> bool {
 
 /// Returns the command, with the options of tests that it has.
 pub(super) fn command() -> clap::Command {
-    let command = Options::command().mut_args(|arg| {
-        let is_shown = arg
-            .get_long()
-            .and_then(option::find)
-            .is_some_and(is_supported);
-        let is_hidden = arg.is_hide_set() || !is_shown;
-        arg.hide(is_hidden)
-    });
-    command
-        .name("rperf tune")
+    let supported = option::all().filter(|option| is_supported(option));
+    clap::Command::new("rperf tune")
+        .disable_help_flag(true)
+        .args(supported.map(|option| option.arg.clone().hide(false)))
         .about("Find the best settings and the bottleneck")
         .override_usage("rperf tune [OPTIONS] [HOST]")
         .after_help("Varies depth, post list, inline size, waiting and queue pairs in about 40 tests of 0.3 s each (or\nof --time).\n\nExample:\n    rperf tune node1")
