@@ -67,7 +67,7 @@ pub struct GoalResult {
 /// Results of the search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Advice {
+pub struct TuneResult {
     /// Path between the hosts.
     pub path: String,
     /// Number of measurements.
@@ -102,7 +102,7 @@ impl GoalResult {
     }
 }
 
-impl Advice {
+impl TuneResult {
     /// Formats the advice as text.
     pub fn render(&self, style: Style) -> String {
         let mut out = format!("{}, {} measurements\n\n", self.path, self.measurements);

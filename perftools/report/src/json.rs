@@ -7,7 +7,7 @@ use measure::stats::interval::Interval;
 use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Value};
 
-use super::advice::Advice;
+use super::advice::TuneResult;
 use super::record::{Record, SCHEMA};
 
 /// Line of `rperf --json`.
@@ -31,7 +31,7 @@ pub enum JsonContent {
     /// With `--interval`: an interval of a running test.
     Interval(TestInterval),
     /// With `rperf tune`: the best settings, after all measurements.
-    Tune(Advice),
+    Tune(TuneResult),
 }
 
 /// Interval of a running test.

@@ -124,7 +124,7 @@ fn ends_that_share_a_port_are_counted_once() {
     let side = side(&[("hw_counters/rcvd_rnr_err", 5)]);
     let warnings = find([&side, &side], true, false);
     assert_eq!(warnings.len(), 1);
-    let text = &warnings[0].text;
+    let text = warnings[0].to_string();
     assert!(text.contains("posted (rcvd_rnr_err 5); help: "), "{text}");
 }
 

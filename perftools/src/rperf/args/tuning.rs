@@ -17,8 +17,8 @@ use super::option::{Scope, each_end, each_own, entry, on, options, set};
 use super::per_end::{PerEnd, both, per_end};
 use super::sweep::Quantity;
 use super::test_class::{
-    BANDWIDTH, CONNECTED, DATA, DC, FETCHES, HEADERS, INLINE, LATENCY, MODERATED, OWN_RECEIVES,
-    PAYLOAD, RDMA, RDMA_BANDWIDTH, RECEIVES, RELIABLE,
+    BANDWIDTH, DATA, DC, FETCHES, HEADERS, INLINE, LATENCY, MODERATED, OWN_RECEIVES, PAYLOAD, RDMA,
+    RDMA_BANDWIDTH, RECEIVES, RELIABLE,
 };
 use super::values::{InlineSize, in_range, inline, on_off, pages, payload_file};
 

@@ -69,7 +69,7 @@ impl<F: FnMut(Test, SearchSettings) -> Result<FakeRun>> Runner for FakePair<F> {
 fn find(
     simulate: impl FnMut(Test, SearchSettings) -> Result<FakeRun>,
     link: Option<f64>,
-) -> (Advice, u32) {
+) -> (TuneResult, u32) {
     find_within(MAX_MEASUREMENTS, simulate, link)
 }
 
@@ -77,7 +77,7 @@ fn find_within(
     max_measurements: u32,
     simulate: impl FnMut(Test, SearchSettings) -> Result<FakeRun>,
     link: Option<f64>,
-) -> (Advice, u32) {
+) -> (TuneResult, u32) {
     let spec = Options::try_parse_from(["rperf"])
         .unwrap()
         .to_spec(Test::RcBw)
@@ -107,7 +107,7 @@ fn idle(figure: f64) -> FakeRun {
     }
 }
 
-fn bounds(advice: &Advice) -> Vec<Option<Bottleneck>> {
+fn bounds(advice: &TuneResult) -> Vec<Option<Bottleneck>> {
     advice.findings.iter().map(|f| f.bound).collect()
 }
 
