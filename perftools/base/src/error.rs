@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use crate::advice::Advice;
+
 /// A `Result` with the error type of the tools.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -41,23 +43,12 @@ pub enum Kind {
 /// It has the size of a pointer, so that functions of the timed loops return a `Result` in
 /// registers.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error(Box<Parts>);
-
-#[derive(Clone, PartialEq, Eq)]
-struct Parts {
-    kind: Kind,
-    text: String,
-    help: Option<String>,
-}
+pub struct Error(Box<Advice<Kind>>);
 
 impl Error {
     /// Creates an error of `kind`.
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self(Box::new(Parts {
-            kind,
-            text: text.into(),
-            help: None,
-        }))
+        Self(Box::new(Advice::new(kind, text)))
     }
 
     /// Adds a remedy. `Display` prints it after the message: `message; help: remedy`.
@@ -109,9 +100,8 @@ impl Error {
 
     /// Prefixes the message with the operation that failed: `operation: message`.
     #[must_use]
-    pub fn context(mut self, operation: impl fmt::Display) -> Self {
-        self.0.text = format!("{operation}: {}", self.0.text);
-        self
+    pub fn context(self, operation: impl fmt::Display) -> Self {
+        Self(Box::new(self.0.context(operation)))
     }
 
     /// Returns the category of the error.
@@ -149,12 +139,9 @@ impl Error {
     }
 }
 
-/// Text between a message and its remedy.
-const HELP: &str = "; help: ";
-
-/// Returns the message and the remedy of an error or a warning that is text already.
+/// Returns the message and the remedy of an error of another host, which is text already.
 pub fn split_help(text: &str) -> (&str, Option<&str>) {
-    match text.split_once(HELP) {
+    match text.split_once("; help: ") {
         Some((message, help)) => (message, Some(help)),
         None => (text, None),
     }
@@ -162,11 +149,7 @@ pub fn split_help(text: &str) -> (&str, Option<&str>) {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.text)?;
-        match &self.0.help {
-            Some(help) => write!(f, "{HELP}{help}"),
-            None => Ok(()),
-        }
+        self.0.fmt(f)
     }
 }
 
@@ -184,7 +167,11 @@ impl std::error::Error for Error {}
 impl From<ibverbs::Error> for Error {
     #[cold]
     fn from(error: ibverbs::Error) -> Self {
-        Self::device(error.to_string())
+        let own = Self::device(error.message());
+        match error.help() {
+            Some(help) => own.with_help(help),
+            None => own,
+        }
     }
 }
 

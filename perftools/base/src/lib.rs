@@ -2,7 +2,7 @@
 //!
 //! | modules | contents |
 //! |---|---|
-//! | [`error`] | the error of the tools, with a kind, a cause and a remedy |
+//! | [`advice`] [`error`] | a condition and its remedy; the error of the tools, which is one |
 //! | [`units`] [`histogram`] | sizes, rates and times as text; latencies |
 //! | [`cpus`] [`device_id`] [`ports`] [`shell`] | lists of CPUs, device names, TCP ports, quoting |
 //! | [`peer_text`] [`spelling`] | text of a peer, made safe to print; misspelled words |
@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod cpus;
 pub mod device_id;
 pub mod error;

@@ -1,7 +1,7 @@
 //! The result of a test as both ends have measured it. The crate `report` judges it and makes a
 //! record of it.
 
-use base::error::split_help;
+use base::advice::Advice;
 use host::host_conf::HostConf;
 use serde::{Deserialize, Serialize};
 
@@ -68,38 +68,7 @@ pub enum WarningKind {
 }
 
 /// A condition that can distort the results.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Warning {
-    /// Kind for programs to match.
-    pub kind: WarningKind,
-    /// Description of the condition and, after `help:`, its remedy.
-    pub text: String,
-}
-
-impl Warning {
-    /// Creates a warning of a kind.
-    pub fn new(kind: WarningKind, text: impl Into<String>) -> Self {
-        Self {
-            kind,
-            text: text.into(),
-        }
-    }
-
-    /// Returns the description of the condition, without its remedy.
-    pub fn condition(&self) -> &str {
-        split_help(&self.text).0
-    }
-
-    /// Marks the warning as one that applies only to `part` of a test.
-    #[must_use]
-    pub fn about(self, part: &str) -> Self {
-        Self {
-            text: format!("{part}: {}", self.text),
-            ..self
-        }
-    }
-}
+pub type Warning = Advice<WarningKind>;
 
 /// The result of one session.
 #[derive(Debug)]

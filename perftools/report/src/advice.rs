@@ -1,4 +1,4 @@
-//! Results of `--auto`: the best settings for each goal and the bottleneck.
+//! Results of `rperf tune`: the best settings for each goal and the bottleneck.
 
 use std::fmt::Write;
 
@@ -31,7 +31,7 @@ pub enum Bottleneck {
     Unknown,
 }
 
-/// A quantity that `--auto` optimizes.
+/// A quantity that `rperf tune` optimizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -67,7 +67,7 @@ pub struct GoalResult {
 /// Results of the search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Advice {
+pub struct TuneResult {
     /// Path between the hosts.
     pub path: String,
     /// Number of measurements.
@@ -102,7 +102,7 @@ impl GoalResult {
     }
 }
 
-impl Advice {
+impl TuneResult {
     /// Formats the advice as text.
     pub fn render(&self, style: Style) -> String {
         let mut out = format!("{}, {} measurements\n\n", self.path, self.measurements);

@@ -120,7 +120,7 @@ fn warnings(devices: &[DeviceResult]) -> Vec<Warning> {
     for device in devices {
         for warning in &device.measured.warnings {
             if !devices.iter().all(|d| has(d, warning)) {
-                all.push(warning.clone().about(&device.device));
+                all.push(warning.clone().context(&device.device));
             } else if !all.contains(warning) {
                 all.push(warning.clone());
             }

@@ -7,7 +7,7 @@ use measure::stats::interval::Interval;
 use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Value};
 
-use super::advice::Advice;
+use super::advice::TuneResult;
 use super::record::{Record, SCHEMA};
 
 /// Line of `rperf --json`.
@@ -30,8 +30,8 @@ pub enum JsonContent {
     Test(Box<Record>),
     /// With `--interval`: an interval of a running test.
     Interval(TestInterval),
-    /// With `--auto`: the best settings, after all measurements.
-    Auto(Advice),
+    /// With `rperf tune`: the best settings, after all measurements.
+    Tune(TuneResult),
 }
 
 /// Interval of a running test.
@@ -74,7 +74,7 @@ impl Records {
     }
 
     /// Parses the output of `--json`. The records contain their intervals, and the measurements of
-    /// `--auto` have records of their own, so the other lines are not needed.
+    /// `rperf tune` have records of their own, so the other lines are not needed.
     ///
     /// # Errors
     /// Returns [`Kind::Protocol`](base::error::Kind::Protocol) if `text` is not the output of the

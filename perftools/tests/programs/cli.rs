@@ -229,8 +229,8 @@ fn unknown_host_and_closed_port_are_distinct_errors() {
         text.contains("cannot reach the server") && text.contains("start `rperf` there"),
         "{text}"
     );
-    for words in ["localhost conf", "--auto localhost"] {
-        let text = fails(&format!("-ws 1h -lp 0 {words}"), 2);
+    for line in ["-ws 1h -lp 0 localhost conf", "tune -ws 1h -lp 0 localhost"] {
+        let text = fails(line, 2);
         assert!(text.contains("the port that the server prints"), "{text}");
     }
 }

@@ -30,7 +30,7 @@ fn parse(line: &str) -> Option<(&'static str, Result<(), String>)> {
     let words: Vec<&str> = line.split_whitespace().take_while(end).collect();
     Some(match words.as_slice() {
         // The name of a tool or of a subcommand in a sentence.
-        [_] | ["rperf", "mesh" | "monitor" | "report" | "compare"] => return None,
+        [_] | ["rperf", "mesh" | "monitor" | "tune" | "report" | "compare"] => return None,
         ["ribping", ..] => {
             let result = PingArgs::try_parse_from(&words).map_err(|error| error.to_string());
             let config = |args| perftools::ribping::session::PingConfig::new(&args);

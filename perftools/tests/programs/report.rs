@@ -61,7 +61,7 @@ fn invalid_input_files_are_rejected_by_name() {
         ),
         (
             "none.json",
-            b"{\"schema\": 1, \"type\": \"auto\", \"path\": \"a\", \"measurements\": 0, \"findings\": [], \"crossing\": null, \"refused\": []}",
+            b"{\"schema\": 1, \"type\": \"tune\", \"path\": \"a\", \"measurements\": 0, \"findings\": [], \"crossing\": null, \"refused\": []}",
             "it has no tests",
         ),
         ("bytes.json", b"\xff\xfe\x00\x01", "cannot read"),
@@ -118,30 +118,30 @@ fn progress_is_shown_only_on_a_terminal() {
 #[test]
 fn incompatible_options_are_rejected() {
     for (line, expected) in [
-        ("--auto localhost rc_bw", "does not accept tests"),
+        ("tune localhost rc_bw", "does not accept tests"),
         (
-            "--auto --repeat 2 localhost",
-            "--repeat has no effect on --auto",
+            "tune --repeat 2 localhost",
+            "--repeat has no effect on `rperf tune`",
         ),
         (
-            "--auto --flood localhost",
-            "--flood has no effect on --auto",
+            "tune --flood localhost",
+            "--flood has no effect on `rperf tune`",
         ),
         (
-            "--auto --sock-buf-size 1M localhost",
-            "(-sb) has no effect on --auto",
+            "tune --sock-buf-size 1M localhost",
+            "(-sb) has no effect on `rperf tune`",
         ),
         (
-            "--auto --max-lat 1us localhost",
-            "--max-lat has no effect on --auto",
+            "tune --max-lat 1us localhost",
+            "--max-lat has no effect on `rperf tune`",
         ),
-        ("--auto -lp 5", "(-lp) has no effect without a host"),
+        ("tune -lp 5", "(-lp) has no effect without a host"),
         ("-lp 5 tcp_bw", "(-lp) has no effect without a host"),
         (
             "--wait-server 9 tcp_bw",
             "(-ws) has no effect without a host",
         ),
-        ("--auto --threads 2 localhost", "--threads"),
+        ("tune --threads 2 localhost", "--threads"),
         ("--interval 1ms localhost tcp_bw", "the minimum is 10 ms"),
         ("--interval 1", "is an option of a client"),
     ] {

@@ -129,7 +129,7 @@ impl Cell {
             }),
             port_counters: CellPortCounters::new(l, r),
             exceeded,
-            warnings: m.warnings.iter().map(|w| w.text.clone()).collect(),
+            warnings: m.warnings.iter().map(ToString::to_string).collect(),
         };
         Self {
             pair,

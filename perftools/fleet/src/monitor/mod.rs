@@ -5,13 +5,14 @@
 //! while paths are lost. For each device of this host, a [`prober`] runs on a thread of its own. It
 //! sends the probes that its [`tracker`] schedules over a
 //! [`ProbeTransport`](prober::ProbeTransport): datagrams of RDMA ([`qp_transport`]) or of UDP
-//! ([`udp_transport`]). [`metrics`] and [`lines`] are the output. Only `run` uses this module.
+//! ([`udp_transport`]). [`metrics`] and [`lines`] are the output. [`mod@run`] starts all threads.
 
 pub mod lines;
 pub mod metrics;
 pub mod prober;
 pub mod qp_transport;
 pub mod registration;
+pub mod run;
 pub mod tracker;
 pub mod udp_transport;
 

@@ -228,6 +228,16 @@ pub enum Role {
     Server,
 }
 
+impl Role {
+    /// Returns the name of the other end in messages.
+    pub fn peer_name(self) -> &'static str {
+        match self {
+            Self::Client => "the server",
+            Self::Server => "the client",
+        }
+    }
+}
+
 /// The measurement of one end.
 #[derive(Debug)]
 pub struct Measurement {

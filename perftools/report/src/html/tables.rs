@@ -9,9 +9,6 @@ use crate::environment;
 use crate::record::{Measured, Outcome, Record};
 use crate::warning::is_cause;
 
-/// Change, as a fraction, up to which results count as equal.
-const THRESHOLD: f64 = 0.05;
-
 /// Name of a column, and whether it has texts.
 const COLUMNS: &[(&str, bool)] = &[
     ("run", true),
@@ -39,12 +36,14 @@ pub(super) fn changes(runs: &[NamedRun]) -> Markup {
     let [old, .., new] = runs else {
         return html! {};
     };
-    let comparison = compare::compare(&old.records, &new.records, THRESHOLD);
+    let comparison = compare::compare(&old.records, &new.records, None);
     html! {
         section {
             h2 { "Changes from " (old.name) " to " (new.name) }
             @if !comparison.rows.is_empty() {
-                p { "Means of all runs of a test, with the 95 % confidence interval of the change. Changes up to 5 % count as equal." }
+                p { "Means of all runs of a test, with the 95 % confidence interval of the change. Changes up to 5 % count as equal."
+                    @if let Some(correction) = comparison.correction() { " Of several, " (correction) "." }
+                }
                 div.wide { table {
                     thead { tr {
                         th.text { "test" } th.text { "figure" } th { "old" } th { "new" } th { "change" } th.text { "verdict" }
@@ -62,7 +61,7 @@ pub(super) fn changes(runs: &[NamedRun]) -> Markup {
                             (format!("{:+.1} %", row.change * 100.0))
                             @if let Some(interval) = row.interval { (format!(" ± {:.1} %", interval * 100.0)) }
                         }
-                        td.text.worse[row.verdict == ChangeVerdict::Worse] { (verdict(row.verdict)) }
+                        td.text.worse[row.verdict == ChangeVerdict::Worse] { (row.verdict_text()) }
                     } } }
                 } }
             }
@@ -71,15 +70,6 @@ pub(super) fn changes(runs: &[NamedRun]) -> Markup {
                 ul { @for test in &comparison.incomparable { li { (test) } } }
             }
         }
-    }
-}
-
-fn verdict(verdict: ChangeVerdict) -> &'static str {
-    match verdict {
-        ChangeVerdict::Worse => "worse",
-        ChangeVerdict::Better => "better",
-        ChangeVerdict::Same => "same",
-        ChangeVerdict::Unclear => "unclear",
     }
 }
 
@@ -199,7 +189,7 @@ pub(super) fn warnings(runs: &[NamedRun]) -> Markup {
                     for warning in &m.warnings {
                         // A cause has the figures of one test.
                         let about = if is_cause(warning) { &test } else { &run.name };
-                        add(format!("{about}: {}", warning.text));
+                        add(format!("{about}: {warning}"));
                     }
                 }
                 Outcome::Conf { .. } | Outcome::Quit => {}

@@ -125,7 +125,7 @@ fn two_runs_have_a_table_of_changes() {
         "<td>100 MB/sec</td>",
         "<td>200 MB/sec</td>",
         "+100.0 %",
-        "better",
+        "unclear (one run: repeat with --repeat 5)",
         "same",
     ] {
         assert!(table.contains(cell), "{cell}: {table}");
@@ -188,10 +188,8 @@ fn text_of_records_is_never_markup() {
                 name: hostile_text.into(),
                 port: None,
             });
-            m.warnings = vec![Warning {
-                kind: WarningKind::Other,
-                text: hostile_text.into(),
-            }];
+            m.warnings =
+                vec![Warning::new(WarningKind::Other, hostile_text).with_help(hostile_text)];
         });
         let failed = Record {
             outcome: Outcome::Failed {
@@ -337,10 +335,8 @@ fn counters_that_show_a_cause_are_listed() {
             increased: increased.map(|(name, by)| (name.to_owned(), by)).into(),
             unknown: Vec::new(),
         });
-        m.warnings.push(Warning {
-            kind: WarningKind::PacketLoss,
-            text: "packets were lost".to_owned(),
-        });
+        m.warnings
+            .push(Warning::new(WarningKind::PacketLoss, "packets were lost"));
     });
     let page = page(&[run("old", vec![one_way()]), run("new", vec![record])]);
     assert!(page.contains("out_of_sequence</td><td>7</td>"), "{page}");

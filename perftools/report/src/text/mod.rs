@@ -79,11 +79,11 @@ impl Format {
                         "warning"
                     };
                     let text = if terse {
-                        warning.condition()
+                        warning.text.clone()
                     } else {
-                        &warning.text
+                        warning.to_string()
                     };
-                    block.text(name, text.to_owned());
+                    block.text(name, text);
                 }
                 block.print(&mut out);
             }

@@ -129,10 +129,9 @@ fn a_cause_has_one_line_and_its_counters_need_verbosity() {
             unknown: vec!["counters/symbol_error".to_owned()],
         });
         m.remote_stats.port_counters = m.local_stats.port_counters.clone();
-        m.warnings.push(Warning {
-            kind: WarningKind::PacketLoss,
-            text: "packets were lost (rcvd_seq_err 5); help: look at the ports".to_owned(),
-        });
+        let text = "packets were lost (rcvd_seq_err 5)";
+        let warning = Warning::new(WarningKind::PacketLoss, text);
+        m.warnings.push(warning.with_help("look at the ports"));
     };
     let one_port = changed(with_counters);
     let shown = text(&one_port, 0);
@@ -219,8 +218,8 @@ fn the_direction_is_shown_if_the_server_sends() {
 fn no_line_is_longer_than_100_columns() {
     let long = |m: &mut Measured| {
         let words = "a condition that is described at length ".repeat(5);
-        let warning = Warning::new(WarningKind::Other, format!("{words}; help: {words}"));
-        m.warnings.push(warning);
+        m.warnings
+            .push(Warning::new(WarningKind::Other, &words).with_help(&words));
         m.local.address = "fe80:0000:0000:0000:0202:c9ff:fe00:0001 ".repeat(4);
         m.remote_stats.threads = vec![ThreadStats::default(); 64];
     };

@@ -125,13 +125,13 @@ pub fn explain(error: Error, changes: &CounterChanges, seconds: f64) -> Error {
     let Some((cause, evidence)) = found.next() else {
         return error;
     };
-    // The error of a device has its remedy in its text.
-    let has_help = error.to_string().contains("; help: ");
+    let has_help = error.help().is_some();
     let error = error.context(format!("{} ({evidence})", cause.text));
     if has_help {
-        return error;
+        error
+    } else {
+        error.with_help(cause.help)
     }
-    error.with_help(cause.help)
 }
 
 /// Returns the counters that show a cause, without their groups, and their increases.
@@ -222,8 +222,8 @@ impl Cause {
         });
         let evidence: Vec<String> = evidence.collect();
         (!evidence.is_empty()).then(|| {
-            let text = format!("{} ({}); help: {help}", self.text, evidence.join("; "));
-            Warning::new(self.kind, text)
+            let text = format!("{} ({})", self.text, evidence.join("; "));
+            Warning::new(self.kind, text).with_help(help)
         })
     }
 }

@@ -15,7 +15,10 @@ fn side(increased: &[(&str, u64)]) -> SideStats {
 
 fn found(client: &[(&str, u64)], server: &[(&str, u64)]) -> Vec<(WarningKind, String)> {
     let warnings = find([&side(client), &side(server)], false, false);
-    warnings.into_iter().map(|w| (w.kind, w.text)).collect()
+    warnings
+        .into_iter()
+        .map(|w| (w.kind, w.to_string()))
+        .collect()
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn ends_that_share_a_port_are_counted_once() {
     let side = side(&[("hw_counters/rcvd_rnr_err", 5)]);
     let warnings = find([&side, &side], true, false);
     assert_eq!(warnings.len(), 1);
-    let text = &warnings[0].text;
+    let text = warnings[0].to_string();
     assert!(text.contains("posted (rcvd_rnr_err 5); help: "), "{text}");
 }
 
@@ -133,7 +136,7 @@ fn repeated_requests_that_arrived_are_no_loss() {
         let found = find([&side(client), &side(server)], false, one_host);
         let found = found
             .into_iter()
-            .map(|warning| (warning.kind, warning.text));
+            .map(|warning| (warning.kind, warning.to_string()));
         found.collect::<Vec<_>>()
     };
     let late = found(&client, &server, false);

@@ -8,10 +8,9 @@ use super::{Warning, WarningKind};
 pub fn host(conditions: &Conditions) -> Vec<Warning> {
     let mut all = Vec::new();
     if cfg!(debug_assertions) {
-        all.push(Warning::new(
-            WarningKind::DebugBuild,
-            "rperf was built without optimization; help: build it with `cargo build --release`",
-        ));
+        let text = "rperf was built without optimization";
+        let warning = Warning::new(WarningKind::DebugBuild, text);
+        all.push(warning.with_help("build it with `cargo build --release`"));
     }
     all.extend(cpu_scaling(&conditions.governors));
     all.extend(swap_use(conditions.swapped_kib));
@@ -26,19 +25,21 @@ fn cpu_scaling(governors: &[String]) -> Option<Warning> {
         .filter(|g| *g != "performance")
         .collect();
     let text = format!(
-        "the processors use the frequency governor {}; help: run `cpupower frequency-set -g performance`",
+        "the processors use the frequency governor {}",
         others.join(", ")
     );
-    (!others.is_empty()).then(|| Warning::new(WarningKind::CpuScaling, text))
+    let help = "run `cpupower frequency-set -g performance`";
+    (!others.is_empty()).then(|| Warning::new(WarningKind::CpuScaling, text).with_help(help))
 }
 
 /// Returns a warning if more than 1 MiB is swapped out.
 fn swap_use(used: u64) -> Option<Warning> {
     let text = format!(
-        "{} MiB of memory are swapped out, and page faults increase the latency; help: free memory, then run `swapoff -a`",
+        "{} MiB of memory are swapped out, and page faults increase the latency",
         used / 1024
     );
-    (used > 1024).then(|| Warning::new(WarningKind::Swap, text))
+    let help = "free memory, then run `swapoff -a`";
+    (used > 1024).then(|| Warning::new(WarningKind::Swap, text).with_help(help))
 }
 
 #[cfg(test)]
@@ -55,7 +56,7 @@ mod tests {
         let text = cpu_scaling(&governors(&["performance", "powersave"]))
             .unwrap()
             .text;
-        assert!(text.contains("governor powersave;"), "{text}");
+        assert!(text.contains("governor powersave"), "{text}");
     }
 
     #[test]

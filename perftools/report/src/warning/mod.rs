@@ -33,7 +33,7 @@ pub(crate) fn is_stall(warning: &Warning) -> bool {
 
 /// Marks the warning as one that applies to the server.
 fn about_server(warning: Warning) -> Warning {
-    warning.about("the server")
+    warning.context("the server")
 }
 
 /// Properties of a completed test that `collect` checks.
@@ -108,14 +108,13 @@ fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
             1 => "one processor".to_owned(),
             cpus => format!("{cpus} processors"),
         };
-        let text = format!(
-            "{} threads share {cpus}; help: set --threads lower",
-            spec.threads
-        );
-        return Some(Warning::new(WarningKind::Oversubscribed, text));
+        let text = format!("{} threads share {cpus}", spec.threads);
+        let warning = Warning::new(WarningKind::Oversubscribed, text);
+        return Some(warning.with_help("set --threads lower"));
     }
-    let text = "both ends may share one processor while one of them busy-polls; help: omit --wait poll (-cp1)";
-    (polls && local.cpu.cpus == 1).then(|| Warning::new(WarningKind::Oversubscribed, text))
+    let text = "both ends may share one processor while one of them busy-polls";
+    let warning = Warning::new(WarningKind::Oversubscribed, text);
+    (polls && local.cpu.cpus == 1).then(|| warning.with_help("omit --wait poll (-cp1)"))
 }
 
 /// Returns the share of the time in which the threads of an end were runnable, but not running.
@@ -128,11 +127,12 @@ fn waited(side: &SideStats) -> f64 {
 fn cpu_wait(side: &SideStats) -> Option<Warning> {
     let share = waited(side);
     let text = format!(
-        "CPU contention: runnable but not running {:.0} % of the time ({} CPUs); help: pin the test's thread to an idle processor with --cpu-affinity (-ca)",
+        "CPU contention: runnable but not running {:.0} % of the time ({} CPUs)",
         (share * 100.0).min(100.0),
         side.cpu.cpus
     );
-    (share > 0.05).then(|| Warning::new(WarningKind::Oversubscribed, text))
+    let help = "pin the test's thread to an idle processor with --cpu-affinity (-ca)";
+    (share > 0.05).then(|| Warning::new(WarningKind::Oversubscribed, text).with_help(help))
 }
 
 /// Returns a warning if the rate limit, rather than the device or the network, determines the
@@ -146,10 +146,11 @@ fn rate_limit(spec: &Spec) -> Option<Warning> {
     let allowed = rate * time.as_secs_f64() / size;
     let gap = Style::default().time(size / rate * 1e9);
     let text = format!(
-        "--rate-limit determines the results: one message of {} each {gap}; help: set --rate-limit or --time higher, or --msg-size lower",
+        "--rate-limit determines the results: one message of {} each {gap}",
         Size(spec.msg_size)
     );
-    (allowed < FEW_MESSAGES).then(|| Warning::new(WarningKind::RateLimit, text))
+    let help = "set --rate-limit or --time higher, or --msg-size lower";
+    (allowed < FEW_MESSAGES).then(|| Warning::new(WarningKind::RateLimit, text).with_help(help))
 }
 
 /// Number of messages below which the filling and draining of the queues, and single events of the
@@ -174,34 +175,32 @@ fn few_messages(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Wa
         "starting and ending the test affects the figures"
     };
     let text = format!(
-        "only {msgs} message{} measured, so {consequence}; help: set --messages (-n) or --time (-t) higher",
+        "only {msgs} message{} measured, so {consequence}",
         if msgs == 1 { " was" } else { "s were" }
     );
     // A test in which nothing arrived has an error or another warning.
-    (is_few && msgs > 0).then(|| Warning::new(WarningKind::FewMessages, text))
+    let help = "set --messages (-n) or --time (-t) higher";
+    (is_few && msgs > 0).then(|| Warning::new(WarningKind::FewMessages, text).with_help(help))
 }
 
 /// Returns a warning if the path MTU is less than the port's MTU, or less than 4096 bytes.
 fn mtu(connection: &ConnectionInfo) -> Option<Warning> {
     let mtu = connection.mtu?;
     if let Some(port) = connection.port_mtu.filter(|port| mtu < *port) {
-        let text = format!(
-            "the path MTU is {mtu} bytes but the port's MTU is {port} bytes; help: check --mtu (-mt) and the MTU of the other end's port"
-        );
-        return Some(Warning::new(WarningKind::MtuBelowPort, text));
+        let text = format!("the path MTU is {mtu} bytes but the port's MTU is {port} bytes");
+        let warning = Warning::new(WarningKind::MtuBelowPort, text);
+        return Some(warning.with_help("check --mtu (-mt) and the MTU of the other end's port"));
     }
-    let text = format!(
-        "the path MTU is {mtu} bytes, and packets of 4096 bytes have less overhead; help: run `ribinfo check mtu` to find the limit"
-    );
-    (mtu < 4096).then(|| Warning::new(WarningKind::SmallMtu, text))
+    let text = format!("the path MTU is {mtu} bytes, and packets of 4096 bytes have less overhead");
+    let help = "run `ribinfo check mtu` to find the limit";
+    (mtu < 4096).then(|| Warning::new(WarningKind::SmallMtu, text).with_help(help))
 }
 
 fn foreign(local: &SideStats, remote: &SideStats) -> Option<Warning> {
     let foreign = local.foreign.saturating_add(remote.foreign);
-    let text = format!(
-        "{foreign} messages of another sender arrived, and are not counted; help: repeat the test while no other program sends to this device"
-    );
-    (foreign > 0).then(|| Warning::new(WarningKind::Foreign, text))
+    let text = format!("{foreign} messages of another sender arrived, and are not counted");
+    let help = "repeat the test while no other program sends to this device";
+    (foreign > 0).then(|| Warning::new(WarningKind::Foreign, text).with_help(help))
 }
 
 fn lost(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
@@ -216,8 +215,8 @@ fn lost(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
     } else {
         "use larger socket buffers with --sock-buf-size"
     };
-    let text = format!("{lost} of {sent} messages were lost; help: {remedy}");
-    (lost > 0).then(|| Warning::new(WarningKind::Lost, text))
+    let text = format!("{lost} of {sent} messages were lost");
+    (lost > 0).then(|| Warning::new(WarningKind::Lost, text).with_help(remedy))
 }
 
 fn stalled(local: &SideStats) -> Option<Warning> {
@@ -228,10 +227,9 @@ fn stalled(local: &SideStats) -> Option<Warning> {
     } else {
         " on one thread"
     };
-    let text = format!(
-        "nothing completed{on} for {length}, which the results include; help: repeat the test, with --interval to find the time of the stall"
-    );
-    (stalled > 0).then(|| Warning::new(WarningKind::Stalled, text))
+    let text = format!("nothing completed{on} for {length}, which the results include");
+    let help = "repeat the test, with --interval to find the time of the stall";
+    (stalled > 0).then(|| Warning::new(WarningKind::Stalled, text).with_help(help))
 }
 
 #[cfg(test)]
@@ -301,7 +299,7 @@ mod tests {
         let text = rate_limit(&m.spec).unwrap().text;
         assert!(
             text.starts_with(
-                "--rate-limit determines the results: one message of 64 KiB each 6,554 sec;"
+                "--rate-limit determines the results: one message of 64 KiB each 6,554 sec"
             ),
             "{text}"
         );

@@ -38,10 +38,9 @@ pub(super) fn other_traffic(
 }
 
 fn warning(amount: &str) -> Warning {
-    let text = format!(
-        "the port carried {amount} more than this test's traffic; help: stop other programs that use the port, and check for retransmissions"
-    );
+    let text = format!("the port carried {amount} more than this test's traffic");
     Warning::new(WarningKind::OtherTraffic, text)
+        .with_help("stop other programs that use the port, and check for retransmissions")
 }
 
 /// Upper estimate of the traffic of a test through its port.

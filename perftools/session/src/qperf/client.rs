@@ -17,7 +17,7 @@ use measure::spec::tuning::Tuning;
 use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 
-use super::control_conn::{ControlConn, SERVER_NAME};
+use super::control_conn::ControlConn;
 use super::request::Request;
 use super::stat::{self, Stat};
 use super::{SYNC_AFTER, conf, index, rdma};
@@ -49,7 +49,7 @@ pub(crate) fn run(
     let (local, peer) = (address(stream.local_addr())?, address(stream.peer_addr())?);
     let conn = ControlConn::new(
         stream,
-        SERVER_NAME,
+        Role::Client,
         spec.client.timeout,
         Arc::clone(interrupt.flag()),
     )?;

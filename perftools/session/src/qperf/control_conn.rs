@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind, Result};
 use base::peer_text::{one_line, printable};
 use base::units::show_time;
-use measure::engine::Peer;
+use measure::engine::{Peer, Role};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -28,27 +28,23 @@ const MAX_ERROR_TEXT: usize = 240;
 /// Interval in milliseconds at which a wait checks the stop flag.
 const STOP_CHECK_MILLIS: u16 = 100;
 
-/// Name of a qperf server in error messages.
-pub(super) const SERVER_NAME: &str = "the server (qperf)";
-
 /// A control connection to a qperf peer.
 #[derive(Debug)]
 pub(crate) struct ControlConn {
     stream: TcpStream,
-    peer_name: &'static str,
+    role: Role,
     timeout: Duration,
     stop: Arc<AtomicBool>,
 }
 
 impl ControlConn {
-    /// Wraps a connected stream. Error messages call the peer `peer_name`. Setting `stop` ends all
-    /// waits.
+    /// Wraps a connected stream of an end with this role. Setting `stop` ends all waits.
     ///
     /// # Errors
     /// Returns an error if the options of the socket cannot be set.
     pub(crate) fn new(
         stream: TcpStream,
-        peer_name: &'static str,
+        role: Role,
         timeout: Duration,
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
@@ -60,7 +56,7 @@ impl ControlConn {
             .map_err(|e| Error::system("cannot set the options of the control connection", &e))?;
         Ok(Self {
             stream,
-            peer_name,
+            role,
             timeout,
             stop,
         })
@@ -100,7 +96,7 @@ impl ControlConn {
             if !self.wait_readable(deadline)? {
                 return Err(Error::test(format!(
                     "cannot receive {what}: {} sent nothing for {}",
-                    self.peer_name,
+                    self.peer_name(),
                     show_time(self.timeout)
                 ))
                 .with_help("set --timeout (-to) higher"));
@@ -111,7 +107,7 @@ impl ControlConn {
                         Kind::Gone,
                         format!(
                             "cannot receive {what}: {} closed the connection",
-                            self.peer_name
+                            self.peer_name()
                         ),
                     ));
                 }
@@ -174,7 +170,7 @@ impl ControlConn {
         let text = printable(String::from_utf8_lossy(&text[..len]).trim());
         Err(Error::new(
             Kind::Peer,
-            format!("{}: {text}", self.peer_name),
+            format!("{}: {text}", self.peer_name()),
         ))
     }
 
@@ -223,7 +219,7 @@ impl ControlConn {
         }
         Err(Error::protocol(format!(
             "{} sent other bytes instead of {what}",
-            self.peer_name
+            self.peer_name()
         )))
     }
 
@@ -268,11 +264,11 @@ impl ControlConn {
         match error.kind() {
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Error::new(
                 Kind::Gone,
-                format!("{} closed the connection", self.peer_name),
+                format!("{} closed the connection", self.peer_name()),
             ),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
                 Kind::Gone,
-                format!("{} does not read from the connection", self.peer_name),
+                format!("{} does not read from the connection", self.peer_name()),
             ),
             _ => Error::system("the control connection broke", error),
         }
@@ -292,11 +288,14 @@ impl ControlConn {
 }
 
 impl ControlConn {
+    fn peer_name(&self) -> String {
+        format!("{} (qperf)", self.role.peer_name())
+    }
+
     fn stopped_error(&self) -> Error {
-        let stopped = if self.peer_name == SERVER_NAME {
-            "the test was interrupted"
-        } else {
-            "the server was stopped in the middle of the test"
+        let stopped = match self.role {
+            Role::Client => "the test was interrupted",
+            Role::Server => "the server was stopped in the middle of the test",
         };
         Error::new(Kind::System, stopped)
     }
@@ -322,7 +321,7 @@ impl Peer for ControlConn {
                 Kind::Gone,
                 format!(
                     "{} closed the connection in the middle of the test",
-                    self.peer_name
+                    self.peer_name()
                 ),
             )),
             Ok(_) => None,

@@ -62,12 +62,7 @@ pub(crate) fn serve(
     admission: &dyn Admission,
     stop: &Arc<AtomicBool>,
 ) -> Result<Handled> {
-    let mut conn = ControlConn::new(
-        stream,
-        "the client (qperf)",
-        REQUEST_TIMEOUT,
-        Arc::clone(stop),
-    )?;
+    let mut conn = ControlConn::new(stream, Role::Server, REQUEST_TIMEOUT, Arc::clone(stop))?;
     let served = handle_request(&mut conn, prefix, admission);
     served.inspect_err(|error| conn.send_error(error))
 }

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use base::error::{Error, Result};
+use measure::engine::Role;
 use measure::spec::Spec;
 use measure::spec::test::Test;
 use measure::transport::ControlAddrs;
@@ -66,12 +67,7 @@ pub(super) fn serve_qperf(
 /// Sends an error to a qperf client that is not served.
 pub(super) fn reject_qperf(stream: TcpStream, prefix: &[u8], error: &Error) {
     const TIMEOUT: Duration = Duration::from_secs(3);
-    if let Ok(conn) = ControlConn::new(
-        stream,
-        "the client (qperf)",
-        TIMEOUT,
-        std::sync::Arc::default(),
-    ) {
+    if let Ok(conn) = ControlConn::new(stream, Role::Server, TIMEOUT, std::sync::Arc::default()) {
         // Closing a connection with unread data resets it, and the client would not get the error.
         let mut rest = vec![0; crate::qperf::request::LEN.saturating_sub(prefix.len())];
         let _ = conn.receive(&mut rest, "the request");

@@ -152,7 +152,7 @@ pub(super) fn run_test<B: Backend>(
     };
     let stop = Arc::clone(&control.stop);
     let qps = spec.total_qps();
-    let link = ControlLink::new(stream, "the server", spec.client.timeout, qps, stop)?;
+    let link = ControlLink::new(stream, Role::Client, spec.client.timeout, qps, stop)?;
     let link = link
         .with_counters(control.counters.clone())
         .with_interrupt(interrupt.clone());

@@ -75,8 +75,7 @@ pub(super) fn serve<B: Backend>(
     match outcome {
         Ok(result) => connection.send(&Message::ClientResult(result)),
         Err(error) => {
-            let text = error.to_string();
-            let _ = connection.send(&Message::Error { text });
+            let _ = connection.send(&Message::error(&error));
             Err(error)
         }
     }

@@ -11,7 +11,7 @@ use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::memory::check_room;
 use base::units::show_time;
-use measure::engine::Peer;
+use measure::engine::{Peer, Role};
 use measure::spec::footprint::CONTROL_STACK;
 use measure::stats::thread_counters::ThreadCounters;
 
@@ -59,7 +59,7 @@ fn max_message_len(qps: u32) -> usize {
 pub struct ControlLink {
     shared: SharedConnection,
     messages: Receiver<Message>,
-    peer_name: &'static str,
+    role: Role,
     timeout: Duration,
     /// Time that the peer may take to set up its queue pairs, in addition to `timeout`.
     set_up_time: Duration,
@@ -83,7 +83,7 @@ fn memory_time(bytes: u64) -> Duration {
 impl ControlLink {
     /// Starts the thread that reads the connection. The hello messages must have been exchanged.
     ///
-    /// Error messages refer to the peer as `peer_name`. Setting `stop` ends all waits. The messages
+    /// `role` is the one of this end. Setting `stop` ends all waits. The messages
     /// that describe the queue pairs have room for `qps` of them, and the peer has more time to set
     /// up more of them.
     ///
@@ -91,7 +91,7 @@ impl ControlLink {
     /// Returns an error if the thread cannot be created. It has been sent to the peer.
     pub(crate) fn new(
         stream: ControlStream,
-        peer_name: &'static str,
+        role: Role,
         timeout: Duration,
         qps: u32,
         stop: Arc<AtomicBool>,
@@ -108,7 +108,7 @@ impl ControlLink {
         let (sender, messages) = sync_channel(TURNS.into());
         let reader = Reader {
             stream: reader,
-            peer_name,
+            peer_name: role.peer_name(),
             state: Arc::clone(&peer_state),
             messages: sender,
             turn: 0,
@@ -135,7 +135,7 @@ impl ControlLink {
         Ok(Self {
             shared,
             messages,
-            peer_name,
+            role,
             timeout,
             set_up_time: Duration::from_secs((qps / QPS_PER_SECOND).into()),
             counters: Vec::new(),
@@ -241,7 +241,7 @@ impl ControlLink {
                 // only slow can report it.
                 return Err(Error::test(format!(
                     "{} sent nothing for {}",
-                    self.peer_name,
+                    self.role.peer_name(),
                     show_time(timeout)
                 ))
                 .with_help("check the load of its host, or set --timeout (-to) higher"));
@@ -263,7 +263,7 @@ impl ControlLink {
         // A peer with many queue pairs destroys them before it sends the error. The server waits
         // for the client's reason, too, and sends its own only after that.
         let mut timeout = EXPLAIN_TIMEOUT + self.set_up_time;
-        if self.peer_name == "the server" {
+        if self.role == Role::Client {
             timeout += Duration::from_secs(1);
         }
         self.shared.explain_within(error, timeout)
@@ -288,9 +288,7 @@ impl SharedConnection {
 
     fn send_error(&self, error: &Error) {
         if !matches!(error.kind(), Kind::Peer | Kind::Gone) {
-            let _ = self.write(&Message::Error {
-                text: error.to_string(),
-            });
+            let _ = self.write(&Message::error(error));
         }
     }
 

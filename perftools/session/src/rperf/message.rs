@@ -100,8 +100,11 @@ pub enum Message {
     Quitting,
     /// From either end: it failed, and the session ends.
     Error {
-        /// Error text.
+        /// Description of the error.
         text: String,
+        /// Remedy, if one is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        help: Option<String>,
     },
 }
 
@@ -147,6 +150,14 @@ impl Message {
         }
     }
 
+    /// Creates the message of an error of this end.
+    pub fn error(error: &Error) -> Self {
+        Self::Error {
+            text: error.text().to_owned(),
+            help: error.help().map(str::to_owned),
+        }
+    }
+
     /// Returns the message, unless it is [`Message::Error`].
     ///
     /// # Errors
@@ -155,14 +166,20 @@ impl Message {
         match self {
             // The error of serde in a peer that lacks a test or an operation, with a list of those
             // that it has.
-            Message::Error { text } if text.contains("unknown variant") => {
+            Message::Error { text, .. } if text.contains("unknown variant") => {
                 let end = text.find(", expected").unwrap_or(text.len());
                 let error = Error::new(Kind::Peer, format!("{peer_name}: {}", &text[..end]));
                 Err(error.with_help(
                     "the rperf there is older and lacks it: install the same version on both hosts",
                 ))
             }
-            Message::Error { text } => Err(Error::new(Kind::Peer, format!("{peer_name}: {text}"))),
+            Message::Error { text, help } => {
+                let error = Error::new(Kind::Peer, format!("{peer_name}: {text}"));
+                Err(match help {
+                    Some(help) => error.with_help(help),
+                    None => error,
+                })
+            }
             other => Ok(other),
         }
     }
@@ -187,6 +204,7 @@ mod tests {
         let text = serde_json::from_str::<Message>(&unknown).unwrap_err();
         let message = Message::Error {
             text: format!("cannot receive from the peer: invalid message: {text}"),
+            help: None,
         };
         let error = message.or_error("the server").unwrap_err();
         let expected = "the server: cannot receive from the peer: invalid message: unknown variant `srd_bw`; help: the rperf there is older";

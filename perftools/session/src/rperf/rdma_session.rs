@@ -26,9 +26,9 @@ pub(super) fn run<W: engine::DataPath + Send>(
         shape,
     } = connected;
     // Only the server sends warnings. The client reports those of both hosts.
-    let (side, peer_name, warnings) = match role {
-        Role::Client => (&spec.client, "the server", Vec::new()),
-        Role::Server => (&spec.server, "the client", hooks.diagnosis.host_warnings()),
+    let (side, warnings) = match role {
+        Role::Client => (&spec.client, Vec::new()),
+        Role::Server => (&spec.server, hooks.diagnosis.host_warnings()),
     };
     let via = hardware::describe(via);
     let counters = PortCounters::read(&via);
@@ -55,7 +55,7 @@ pub(super) fn run<W: engine::DataPath + Send>(
             }
             (via, host, warnings)
         }
-        other => return Err(other.unexpected(peer_name)),
+        other => return Err(other.unexpected(role.peer_name())),
     };
     (hooks.on_begin)(spec.test);
     let mut ends: Vec<_> = (0..)
@@ -71,7 +71,7 @@ pub(super) fn run<W: engine::DataPath + Send>(
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive_after_memory_work(shape.memory())? {
         Message::Stats(stats) => *stats,
-        other => return Err(other.unexpected(peer_name)),
+        other => return Err(other.unexpected(role.peer_name())),
     };
     Ok(SessionResult {
         measurement,

@@ -152,12 +152,7 @@ pub(crate) fn reject(mut stream: TcpStream, error: &Error) {
             // Closing a connection with unread data resets it, and the client would not get the
             // error.
             let _ = frame::read::<Message>(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT));
-            let _ = frame::write(
-                &mut stream,
-                &Message::Error {
-                    text: error.to_string(),
-                },
-            );
+            let _ = frame::write(&mut stream, &Message::error(error));
         }
         Ok(hello::Peer::Qperf(prefix)) => admission::reject_qperf(stream, &prefix, error),
         _ => {}
@@ -167,8 +162,7 @@ pub(crate) fn reject(mut stream: TcpStream, error: &Error) {
 /// Sends an error to the client, if it is still connected, and returns the error.
 fn notify_client(stream: &mut ControlStream, error: Error) -> Error {
     if error.kind() != Kind::Gone {
-        let text = error.to_string();
-        let _ = stream.send(&Message::Error { text });
+        let _ = stream.send(&Message::error(&error));
     }
     error
 }
@@ -204,7 +198,7 @@ fn run_test<B: Backend>(
     };
     let spec = &spec;
     let qps = admitted.as_ref().map_or(0, |_| spec.total_qps());
-    let link = ControlLink::new(stream, "the client", timeout, qps, Arc::clone(context.stop))?;
+    let link = ControlLink::new(stream, Role::Server, timeout, qps, Arc::clone(context.stop))?;
     let run = || {
         let mut reservation = admitted?;
         if let Some(kind) = spec.test.socket() {

@@ -221,9 +221,9 @@ fn run_connected(
     hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
     // Only the server sends warnings. The client reports those of both hosts.
-    let (side, peer_name, warnings) = match role {
-        Role::Client => (&spec.client, "the server", Vec::new()),
-        Role::Server => (&spec.server, "the client", hooks.diagnosis.host_warnings()),
+    let (side, warnings) = match role {
+        Role::Client => (&spec.client, Vec::new()),
+        Role::Server => (&spec.server, hooks.diagnosis.host_warnings()),
     };
     let via = hardware::describe(endpoint::connection_info(kind, &sockets[0], side));
     let counters = PortCounters::read(&via);
@@ -246,7 +246,7 @@ fn run_connected(
             warnings,
             ..
         } => (via, host, warnings),
-        other => return Err(other.unexpected(peer_name)),
+        other => return Err(other.unexpected(role.peer_name())),
     };
     // The kernel forgets the counts of a TCP connection that both ends have closed. Therefore each
     // end closes its sockets when the peer has read its counts.
@@ -258,7 +258,7 @@ fn run_connected(
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,
-        other => return Err(other.unexpected(peer_name)),
+        other => return Err(other.unexpected(role.peer_name())),
     };
     drop(kept);
     Ok(SessionResult {

@@ -81,7 +81,7 @@ fn a_client_waits_for_the_error_of_a_late_server() {
             frame::write(&mut stream, &listening).unwrap();
             std::thread::sleep(LATE);
             let text = "the first bytes are missing".into();
-            frame::write(&mut stream, &Message::Error { text }).unwrap();
+            frame::write(&mut stream, &Message::Error { text, help: None }).unwrap();
         });
         let result = client::run(
             &server_addr(address),

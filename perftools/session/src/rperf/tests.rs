@@ -297,7 +297,7 @@ fn server_checks_the_specification() {
 fn version_mismatch_names_both_versions() {
     with_server(8, |address, _| {
         let mut stream = connect_with_hello(address, 99);
-        let Ok(Message::Error { text }) = frame::read(&mut stream) else {
+        let Ok(Message::Error { text, .. }) = frame::read(&mut stream) else {
             panic!("no error")
         };
         assert!(
@@ -400,7 +400,7 @@ fn silent_clients_get_a_timeout_error() {
         let mut spec = Spec::new(Test::RcBw);
         spec.server.timeout = Duration::from_millis(50);
         let mut stream = connect_with_offer(address, backend, spec);
-        let Ok(Message::Error { text }) = frame::read(&mut stream) else {
+        let Ok(Message::Error { text, .. }) = frame::read(&mut stream) else {
             panic!("no error")
         };
         assert!(text.contains("the client sent nothing for 50 ms"), "{text}");
@@ -509,7 +509,7 @@ fn unexpected_messages_are_rejected() {
         ] {
             let mut stream = connect_with_hello(address, PROTOCOL);
             frame::write(&mut stream, &message).unwrap();
-            let Ok(Message::Error { text }) = frame::read(&mut stream) else {
+            let Ok(Message::Error { text, .. }) = frame::read(&mut stream) else {
                 panic!("no error")
             };
             assert!(text.contains("unexpected message"), "{text}");

@@ -8,8 +8,9 @@ use measure::spec::test::Test;
 use report::text::wrap;
 
 use super::command_line::Options;
+use super::option::{self, KnownOption, Scope};
 use super::qperf::{self, OptionName};
-use super::{mesh, monitor, records, scope};
+use super::{mesh, monitor, records, scope, tune};
 
 pub(crate) const EXAMPLES: &str =
     "    rperf                                 run a server, until a signal or `rperf HOST quit`
@@ -28,7 +29,7 @@ pub(crate) const EXAMPLES: &str =
                                           measure all pairs of servers that run with --mesh
     rperf monitor --listen :9743 --hosts-file hosts
                                           probe the paths to all servers, and serve metrics
-    rperf --auto node1                    find the best settings and the bottleneck
+    rperf tune node1                      find the best settings and the bottleneck
     rperf --json --sizes 2..8M node1 rc_bw >new.json; rperf report old.json new.json -o page.html
                                           plot two runs
 ";
@@ -185,7 +186,7 @@ fn main_text() -> String {
         let options = command.get_arguments().filter(is_shown);
         options.for_each(|arg| text.push_str(&option_line(arg)));
     }
-    text + "\n`rperf --help TOPIC` has more about each group, and about tests, examples, options, opts (also the\nrarely used ones), qperf, perftest, mesh, monitor, compare, report, a test, or an option.\n"
+    text + "\n`rperf --help TOPIC` has more about each group, and about tests, examples, options, opts (also the\nrarely used ones), qperf, perftest, mesh, monitor, tune, compare, report, a test, or an option.\n"
 }
 
 /// Returns the names of an option and its help up to the details and the default.
@@ -193,23 +194,17 @@ fn option_line(arg: &clap::Arg) -> String {
     let short = arg
         .get_short()
         .map_or_else(String::new, |letter| format!("-{letter}, "));
-    let value = match arg.get_value_names() {
-        Some(names) if arg.get_action().takes_values() => format!(" {}", names.join(" ")),
-        _ => String::new(),
-    };
-    let name = format!("{short}--{}{value}", arg.get_long().unwrap_or_default());
-    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let name = format!(
+        "{short}--{}{}",
+        arg.get_long().unwrap_or_default(),
+        value_of(arg, ["", ""])
+    );
+    let help = help_of(arg);
     let help = help.split([';', '[']).next().unwrap_or_default().trim_end();
     let column = NAMES.max(name.len() + 2);
     let lines = wrap(help, 98 - column).join(&format!("\n{:1$}", "", column + 2));
     format!("  {name:<column$}{lines}\n")
 }
-
-/// The options in the short help.
-const COMMON: &[&str] = &[
-    "id", "use-cm", "msg-size", "messages", "time", "sizes", "qps", "threads", "flip", "verify",
-    "interval", "json", "bits", "verbose",
-];
 
 const SHORT_HELP: &str = "\
 Examples:
@@ -220,7 +215,8 @@ Examples:
                                    measure all pairs of hosts
 
 Each of these has more: rperf --help, --help tests, --help examples, --help TEST, --help OPTION,
---help qperf, --help perftest, rperf mesh --help, monitor --help, compare --help, report --help";
+--help qperf, --help perftest, rperf mesh --help, monitor --help, tune --help, compare --help,
+report --help";
 
 const ENDS: &str = "\
 --id, --wait, --timeout, --cpu-affinity, --gid-index, --gpu, --rd-atomic, --service-level and
@@ -238,7 +234,7 @@ fn command() -> clap::Command {
         if let (Some(letter), None) = (letters.next(), letters.next()) {
             return arg.short(letter);
         }
-        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let help = help_of(&arg);
         arg.help(format!("{help} ({name})"))
     })
 }
@@ -246,8 +242,11 @@ fn command() -> clap::Command {
 /// Returns the help that fits on one screen.
 fn short() -> String {
     let command = command().mut_args(|arg| {
-        let is_common = arg.get_long().is_some_and(|long| COMMON.contains(&long));
-        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let is_common = arg
+            .get_long()
+            .and_then(option::find)
+            .is_some_and(|option| option.entry.is_common);
+        let help = help_of(&arg);
         // The part before the details and the default.
         let end = help.find([';', '[']).unwrap_or(help.len());
         arg.hide(!is_common)
@@ -258,10 +257,11 @@ fn short() -> String {
 }
 
 /// Returns the subcommands of rperf, each with its name.
-pub(crate) fn subcommands() -> [(&'static str, clap::Command); 4] {
+pub(crate) fn subcommands() -> [(&'static str, clap::Command); 5] {
     [
         ("mesh", mesh::command()),
         ("monitor", monitor::command()),
+        ("tune", tune::command()),
         ("compare", records::compare_command()),
         ("report", records::report_command()),
     ]
@@ -273,7 +273,7 @@ fn subcommand_help(name: &str) -> Option<String> {
     Some(command.term_width(100).render_help().to_string())
 }
 
-pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, device, messages, sweeps, tuning, waiting, limits, output, sockets, server, qperf, perftest, compare, report, mesh, monitor";
+pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, device, messages, sweeps, tuning, waiting, limits, output, sockets, server, qperf, perftest, compare, report, mesh, monitor, tune";
 
 /// Returns a text as lines of at most 100 columns, which begin with spaces.
 fn indented(text: &str, spaces: usize) -> String {
@@ -284,22 +284,29 @@ fn indented(text: &str, spaces: usize) -> String {
 
 /// Returns each option with its short qperf name.
 fn summary() -> String {
-    let line = |arg: &clap::Arg| {
-        let long = arg.get_long()?;
-        let value = match arg.get_value_names() {
-            Some(names) if arg.get_action().takes_values() => format!(" {}", names.join(" ")),
-            _ => String::new(),
-        };
+    let line = |option: &KnownOption| {
+        let long = option.long();
         let short = qperf::short(long).map_or_else(String::new, |short| format!(" ({short})"));
-        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        let help = indented(&help, 46);
-        Some(format!(
-            "{:<44}  {}",
-            format!("--{long}{value}{short}"),
-            help.trim_start()
-        ))
+        let help = indented(&help_of(option.arg), 46);
+        let names = format!("--{long}{}{short}", value_of(option.arg, ["", ""]));
+        format!("{names:<44}  {}", help.trim_start())
     };
-    Options::all().filter_map(line).collect()
+    option::all().map(line).collect()
+}
+
+/// Returns the help text of an option.
+fn help_of(arg: &clap::Arg) -> String {
+    arg.get_help().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Returns a space and the name of the value of an option between `brackets`, or nothing.
+fn value_of(arg: &clap::Arg, [open, close]: [&str; 2]) -> String {
+    match arg.get_value_names() {
+        Some(names) if arg.get_action().takes_values() => {
+            format!(" {open}{}{close}", names.join(" "))
+        }
+        _ => String::new(),
+    }
 }
 
 /// Returns the help of one test: its description, defaults and an example.
@@ -348,32 +355,25 @@ fn option_or_test(topic: &str) -> Result<String> {
             }
             _ => None,
         });
-    let found = named.and_then(|long| Options::all().find(|a| a.get_long() == Some(&long)));
-    match found {
-        Some(arg) => {
-            let value = arg
-                .get_value_names()
-                .map_or_else(String::new, |names| format!(" <{}>", names.join(" ")));
-            let value = if arg.get_action().takes_values() {
-                value
-            } else {
-                String::new()
-            };
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            Ok(format!(
-                "    --{}{value}\n{}{}",
-                arg.get_long().unwrap_or_default(),
-                indented(&help, 8),
-                match scope::kind(arg.get_long().unwrap_or_default()) {
-                    Some(tests) => indented(&format!("Acts on {tests}"), 8),
-                    None => String::new(),
-                }
-            ))
-        }
-        None => Err(Error::usage(format!(
+    let Some(option) = named.and_then(|long| option::find(&long)) else {
+        return Err(Error::usage(format!(
             "no help topic named `{topic}`; available: {TOPICS}, and the name of each test and option"
-        ))),
+        )));
+    };
+    let (long, value) = (option.long(), value_of(option.arg, ["<", ">"]));
+    let mut text = format!("    --{long}{value}\n{}", indented(&help_of(option.arg), 8));
+    if let Some(tests) = scope::kind(long) {
+        text.push_str(&indented(&format!("Acts on {tests}"), 8));
     }
+    if let Scope::Tests(class) = option.entry.scope {
+        let (required, sample) = option.sample();
+        let has_effect = |name: &&str| Test::from_name(name).is_ok_and(class.contains);
+        let test = Test::names().find(has_effect).unwrap_or_default();
+        let words = ["Example: rperf", required, &sample, "node1", test];
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        text.push_str(&indented(&words.join(" "), 8));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -393,7 +393,9 @@ mod tests {
             help.lines().all(|line| line.chars().count() <= 100),
             "{help}"
         );
-        let visible = Options::all().filter(|arg| !arg.is_hide_set()).count();
+        let visible = option::all()
+            .filter(|option| !option.arg.is_hide_set())
+            .count();
         assert!(visible <= 65, "{visible}");
     }
 
@@ -403,7 +405,7 @@ mod tests {
         assert!(help.lines().count() <= 120, "{}", help.lines().count());
         assert_eq!(requested("help"), Some(help.clone()));
         let groups = |arg: &clap::Arg| GROUPS.iter().filter(|group| group.has(arg)).count();
-        for arg in Options::all() {
+        for KnownOption { arg, .. } in option::all() {
             let name = arg.get_long().unwrap();
             assert_eq!(groups(arg), 1, "{name}");
             let line = help.lines().find(|line| {
@@ -423,7 +425,7 @@ mod tests {
 
     #[test]
     fn no_line_of_the_help_is_longer_than_100_columns() {
-        let options = Options::all().filter_map(|arg| arg.get_long().map(str::to_owned));
+        let options = option::all().map(|option| option.long().to_owned());
         let topics = TOPICS.split(", ").chain(Test::names()).map(str::to_owned);
         for topic in topics.chain(options) {
             let help = requested(&format!("--help {topic}")).unwrap();

@@ -11,8 +11,8 @@ use clap::{CommandFactory, Parser};
 use fleet::mesh::launch::StartMethod;
 use fleet::mesh::schedule::MeshPattern;
 
-use super::auto::OF_RUNS;
 use super::command_line::Options;
+use super::option::OtherCommand;
 use super::scope;
 use super::split::{self, SplitArgs};
 use super::{Invocation, TestRun, parse_options};
@@ -217,23 +217,15 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     })))
 }
 
-/// Options of a client that a mesh does not have, besides [`OF_RUNS`].
-const UNSUPPORTED: &[&str] = &[
-    "auto",
-    "bind",
-    "bits",
-    "payload-file",
-    "precision",
-    "samples",
-    "unify-units",
-];
-
 /// Rejects options that a mesh does not have.
 fn reject_options(options: &[String]) -> Result<()> {
     scope::check_client(options)?;
-    let mut names = options.iter().map(|word| scope::name(word));
-    match names.find(|name| UNSUPPORTED.contains(name) || OF_RUNS.contains(name)) {
-        Some(option) => Err(Error::usage(format!("a mesh does not support --{option}"))),
+    let mut words = options.iter();
+    match words.find(|word| scope::is_not_in(word, OtherCommand::Mesh)) {
+        Some(word) => Err(Error::usage(format!(
+            "a mesh does not support --{}",
+            scope::name(word)
+        ))),
         None => Ok(()),
     }
 }

@@ -3,12 +3,12 @@
 //! makes a [`Spec`](measure::spec::Spec) for each test. [`run`](crate::rperf::run) executes
 //! the resulting [`Invocation`].
 
-mod auto;
 pub mod command_line;
 pub(crate) mod help;
 pub(crate) mod limits;
 pub(crate) mod mesh;
 pub(crate) mod monitor;
+mod option;
 mod other_tools;
 mod per_end;
 mod perftest;
@@ -21,8 +21,10 @@ pub(crate) mod sockets;
 mod spec_tests;
 pub(crate) mod split;
 pub(crate) mod sweep;
+mod test_class;
 mod text_format;
 mod to_spec;
+mod tune;
 pub(crate) mod tuning;
 mod values;
 
@@ -51,11 +53,11 @@ pub enum Invocation {
         old: String,
         /// File with the records of the new run.
         new: String,
-        /// Largest relative change of a figure that counts as no change, such as 0.05.
-        threshold: f64,
+        /// Largest relative change of a figure that counts as no change, such as 0.05, if given.
+        threshold: Option<f64>,
     },
     /// Find the best settings and the bottleneck.
-    Auto {
+    Tune {
         /// Host name or address of the server; `None` to run both ends on this host.
         host: Option<String>,
         /// Given options, which the suggested commands repeat.
@@ -125,6 +127,7 @@ where
         Some(("report", rest)) => return records::report(rest),
         Some(("mesh", rest)) => return mesh::parse(rest),
         Some(("monitor", rest)) => return monitor::parse(rest),
+        Some(("tune", rest)) => return tune::parse(rest),
         Some(("qperf", rest)) if !rest.first().is_some_and(|word| Test::is_name(word)) => {
             return Err(
                 Error::usage("qperf is not a part of the command line of rperf").with_help(
@@ -144,9 +147,6 @@ where
         options,
     } = split::split(&args)?;
     let global = parse_options(&options)?;
-    if global.auto {
-        return auto::invocation(host, &tests, global, &options);
-    }
     if tests.is_empty() {
         return parse_without_tests(host, &options, global);
     }
@@ -384,8 +384,8 @@ mod tests {
             ("-i a,b,a node rc_bw", "device a is in the list twice"),
             ("-i a,,b node rc_bw", "not a device name"),
             (
-                "-i a,b --auto node",
-                "--auto does not support several devices",
+                "tune -i a,b node",
+                "`rperf tune` does not support several devices",
             ),
             ("--help nothing", "no help topic named `nothing`"),
         ] {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// One end of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(super) enum End {
     /// The client, which is this end.
     Local,
     /// The server.

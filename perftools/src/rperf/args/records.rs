@@ -13,16 +13,17 @@ use crate::usage;
 #[command(
     name = "rperf compare",
     override_usage = "rperf compare [--threshold PERCENT] OLD NEW",
-    after_help = "OLD and NEW are written with `rperf --json … > FILE`. With --repeat N in both runs, the\ndifference has a 95 % confidence interval. The exit status is 1 if a result is worse by\nmore than the threshold.\n\nExample:\n    rperf --json --repeat 5 node1 rc_bw > old.json\n    rperf --json --repeat 5 node1 rc_bw > new.json\n    rperf compare old.json new.json"
+    after_help = "OLD and NEW are written with `rperf --json … > FILE`. With --repeat N in both runs, the\ndifference has a 95 % confidence interval. A difference between single runs is unclear,\nunless --threshold is set. The exit status is 1 if a result is worse by more than the\nthreshold.\n\nExample:\n    rperf --json --repeat 5 node1 rc_bw > old.json\n    rperf --json --repeat 5 node1 rc_bw > new.json\n    rperf compare old.json new.json"
 )]
 struct CompareArgs {
     /// Output of the old run
     old: String,
     /// Output of the new run
     new: String,
-    /// Largest change in percent that counts as no change
-    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percentage)]
-    threshold: f64,
+    /// Largest change in percent that counts as no change; if set, single runs are compared too
+    /// [default: 5]
+    #[arg(long, value_name = "PERCENT", value_parser = percentage)]
+    threshold: Option<f64>,
 }
 
 /// Writes an HTML page with tables and plots of one or more runs.
@@ -78,7 +79,7 @@ pub(super) fn compare(args: &[String]) -> Result<Invocation> {
     Ok(Invocation::Compare {
         old,
         new,
-        threshold: threshold / 100.0,
+        threshold: threshold.map(|percent| percent / 100.0),
     })
 }
 

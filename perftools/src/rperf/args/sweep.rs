@@ -6,6 +6,7 @@ use base::units::{Rate, Size, parse_time, show_time};
 use measure::spec::Parameter;
 
 use super::command_line::Options;
+use super::option::{self, KnownOption};
 use super::qperf::{self, OptionName};
 
 /// Maximum number of runs that one command line may ask for.
@@ -86,7 +87,8 @@ fn loop_options(text: &str) -> Result<Vec<String>> {
         }
     };
     let (name, quantity) = variable(name).ok_or_else(|| {
-        let available: Vec<&str> = VARIABLES.iter().map(|row| row.0).collect();
+        let available = option::all().filter(|option| option.entry.sweep.is_some());
+        let available: Vec<&str> = available.map(KnownOption::long).collect();
         Error::usage(format!(
             "--loop {text}: a loop cannot vary `{name}`; available: {}",
             available.join(", ")
@@ -119,38 +121,6 @@ fn loop_options(text: &str) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The options that a loop may vary, each with the quantity of its values.
-const VARIABLES: &[(&str, Quantity)] = &[
-    ("msg-size", Quantity::Number),
-    ("messages", Quantity::Number),
-    ("time", Quantity::Time),
-    ("depth", Quantity::Number),
-    ("qps", Quantity::Number),
-    ("threads", Quantity::Number),
-    ("mtu", Quantity::Number),
-    ("timeout", Quantity::Time),
-    ("warm-up", Quantity::Time),
-    ("rate-limit", Quantity::Rate),
-    ("burst", Quantity::Number),
-    ("post-list", Quantity::Number),
-    ("recv-list", Quantity::Number),
-    ("dc-targets", Quantity::Number),
-    ("inline", Quantity::Number),
-    ("cq-moderation", Quantity::Number),
-    ("rd-atomic", Quantity::Number),
-    ("gid-index", Quantity::Number),
-    ("pkey-index", Quantity::Number),
-    ("service-level", Quantity::Number),
-    ("traffic-class", Quantity::Number),
-    ("flow-label", Quantity::Number),
-    ("qp-timeout", Quantity::Number),
-    ("retry-count", Quantity::Number),
-    ("cq-vector", Quantity::Number),
-    ("cpu-affinity", Quantity::Number),
-    ("parallel", Quantity::Number),
-    ("sock-buf-size", Quantity::Number),
-];
-
 /// Returns the option that a loop varies, from any of its names, as the text before the value.
 /// Returns `None` if a loop cannot vary it.
 fn variable(name: &str) -> Option<(String, Quantity)> {
@@ -158,8 +128,8 @@ fn variable(name: &str) -> Option<(String, Quantity)> {
     names.iter().find_map(|name| match qperf::lookup(name) {
         OptionName::Value(target) => {
             let option = target.split('=').next()?;
-            let row = VARIABLES.iter().find(|row| row.0 == option)?;
-            Some((target.to_string(), row.1))
+            let quantity = option::find(option)?.entry.sweep?;
+            Some((target.to_string(), quantity))
         }
         _ => None,
     })
@@ -167,7 +137,7 @@ fn variable(name: &str) -> Option<(String, Quantity)> {
 
 /// Quantity of the values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Quantity {
+pub(super) enum Quantity {
     /// A number or a size in bytes.
     Number,
     /// A time in nanoseconds.

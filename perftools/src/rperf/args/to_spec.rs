@@ -2,10 +2,11 @@
 
 use base::device_id::DeviceId;
 use base::error::{Error, Result};
+use measure::spec::Spec;
 use measure::spec::test::Test;
-use measure::spec::{DEFAULT_TIME, DEFAULT_TIMEOUT, Limit, Multicast, Side, Spec, default_depth};
 
 use super::command_line::Options;
+use super::option;
 use super::per_end::{End, value};
 
 impl Options {
@@ -60,48 +61,10 @@ impl Options {
     /// # Errors
     /// A limit error if a value is out of range; see [`Spec::check`].
     pub fn to_spec(&self, test: Test) -> Result<Spec> {
-        let o = self;
-        let side = |end| Side {
-            id: value(&o.id, end).map(|list| list.first().clone()),
-            cpus: value(&o.tuning.cpu_affinity, end).cloned(),
-            gid_index: value(&o.tuning.gid_index, end).copied(),
-            gpu: value(&o.tuning.gpu, end).copied(),
-            path: o.tuning.path(end),
-            ..Side::new(
-                value(&o.wait, end).copied().unwrap_or_default(),
-                value(&o.timeout, end).copied().unwrap_or(DEFAULT_TIMEOUT),
-            )
-        };
-        let t = &o.tuning;
-        let mtu = o.mtu.map(|m| u32::try_from(m.0).unwrap_or(u32::MAX));
-        let limit = match o.messages {
-            Some(n) => Limit::Messages(n),
-            None => Limit::Time(o.time.unwrap_or(DEFAULT_TIME)),
-        };
-        let msg_size = o.msg_size.map_or(test.default_size(), |s| s.0);
-        let spec = Spec {
-            test,
-            msg_size,
-            limit,
-            depth: o.depth.unwrap_or_else(|| default_depth(msg_size)),
-            qps: o.qps.unwrap_or(1),
-            threads: o.threads.unwrap_or(1),
-            flip: o.flip.unwrap_or(false),
-            immediate: o.immediate,
-            flood: o.flood,
-            multicast: o.multicast.map(|receivers| Multicast {
-                receivers,
-                group: o.multicast_group,
-            }),
-            use_cm: o.use_cm.unwrap_or_default(),
-            mtu,
-            verify: o.verify || test.verifies(),
-            payload: t.payload_file.clone(),
-            sockets: o.sockets.to_sockets(),
-            tuning: o.tuning.tuning(),
-            client: side(End::Local),
-            server: side(End::Remote),
-        };
+        let mut spec = Spec::new(test);
+        for set in option::all().filter_map(|option| option.entry.set) {
+            set(self, &mut spec);
+        }
         spec.check()?;
         Ok(spec)
     }

@@ -1,7 +1,6 @@
 //! Runs `rperf`, from the command line to the exit status. It connects all other directories. Only
 //! the binary uses it.
 
-mod auto;
 mod client;
 pub mod diagnosis;
 mod failures;
@@ -11,6 +10,7 @@ mod monitor;
 mod output;
 mod plan;
 mod records;
+mod tune;
 
 use std::io::{BufRead, Read, Write, stdin};
 use std::net::{IpAddr, Ipv4Addr};
@@ -62,7 +62,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         Ok(Invocation::Mesh(invocation)) => mesh::run(&invocation),
         Ok(Invocation::Monitor(options)) => monitor::run(&options),
         Ok(Invocation::Report { files, output }) => records::report(&files, output.as_deref()),
-        Ok(Invocation::Auto {
+        Ok(Invocation::Tune {
             host,
             words,
             options,
@@ -149,7 +149,7 @@ fn search(
     let mut spec = options.to_spec(Test::RcBw)?;
     share_device(host, &mut spec);
     with_server(host, options, |server_addr| {
-        auto::run(host, server_addr, &spec, options, words, command_line)
+        tune::run(host, server_addr, &spec, options, words, command_line)
     })
 }
 

@@ -57,9 +57,10 @@ fn compare_meshes(old: &MeshRecord, new: &MeshRecord, threshold: f64) -> Result<
 /// # Errors
 /// Returns an error if the new run is worse by more than `threshold`, if the runs have no test in
 /// common, or if a file cannot be read.
-pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
+pub(super) fn compare(old: &str, new: &str, threshold: Option<f64>) -> Result<()> {
+    let limit = threshold.unwrap_or(compare::DEFAULT_THRESHOLD);
     if let (Some(old), Some(new)) = (read_mesh(old)?, read_mesh(new)?) {
-        return compare_meshes(&old, &new, threshold);
+        return compare_meshes(&old, &new, limit);
     }
     let comparison = compare::compare(&read_records(old)?, &read_records(new)?, threshold);
     print(&compare::render(&comparison))?;
@@ -78,7 +79,7 @@ pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
         n => Err(Error::test(format!(
             "{n} of {} figures are worse by more than {} %",
             rows.len(),
-            threshold * 100.0
+            limit * 100.0
         ))),
     }
 }

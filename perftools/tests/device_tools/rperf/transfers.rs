@@ -370,12 +370,12 @@ fn intervals_add_up_to_the_totals() {
 fn auto_reports_the_limits_as_text_and_json() {
     let names = devices();
     let server = Server::start();
-    let line = |device: &str| format!("--auto -t 50ms {} -i {device}", server.target());
+    let line = |device: &str| format!("tune -t 50ms {} -i {device}", server.target());
     for device in &names {
         let output = run(&format!("{} --json", line(device)));
         let last = output.stdout.lines().last().expect("a line");
         let auto: Value = serde_json::from_str(last).expect("JSON");
-        assert_eq!(auto["type"], "auto");
+        assert_eq!(auto["type"], "tune");
         assert!(
             auto["path"]
                 .as_str()

@@ -1,8 +1,8 @@
-//! `rperf --auto` searches for the best settings between two hosts, and for their bottleneck.
+//! `rperf tune` searches for the best settings between two hosts, and for their bottleneck.
 //!
 //! `search` varies one setting at a time and measures through a [`Runner`]. [`verdict`] derives the
 //! bottleneck from the measurements of both ends. [`run`](crate::rperf::run) uses it, and
-//! [`report`] prints the resulting [`Advice`].
+//! [`report`] prints the resulting [`TuneResult`].
 
 mod search;
 mod settings;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use base::error::Result;
 use measure::spec::Spec;
 use measure::spec::test::Test;
-use report::advice::{Advice, Goal, GoalResult};
+use report::advice::{Goal, GoalResult, TuneResult};
 use report::record::Measured;
 
 use search::{Search, figure};
@@ -48,7 +48,7 @@ pub(super) fn run<R: Runner>(
     max_measurements: u32,
     path_limits: impl Fn(&Measured) -> PathLimits,
     command: impl Fn(Test) -> String,
-) -> Result<Advice> {
+) -> Result<TuneResult> {
     let mut search = Search::new(runner, time, max_measurements);
     let mut findings = Vec::new();
     let mut path = String::new();
@@ -79,7 +79,7 @@ pub(super) fn run<R: Runner>(
             why,
         });
     }
-    Ok(Advice {
+    Ok(TuneResult {
         path,
         measurements: search.measurements,
         crossing: crossing(&findings),

@@ -73,7 +73,7 @@ pub(super) fn find_bottleneck(
 fn path_cause(found: &SearchResult) -> Option<String> {
     let mut warnings = found.best.measured.warnings.iter();
     let cause = warnings.find(|warning| is_cause(warning))?;
-    Some(format!("the path: {}", cause.text))
+    Some(format!("the path: {cause}"))
 }
 
 /// Returns the bottleneck if a thread, or all processors of a host, are busy.

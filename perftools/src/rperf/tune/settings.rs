@@ -1,4 +1,4 @@
-//! Settings that `--auto` varies, and the values that it tries.
+//! Settings that `rperf tune` varies, and the values that it tries.
 
 use measure::spec::Spec;
 use measure::spec::modes::Wait;

@@ -3,24 +3,22 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+mod samples;
+mod significance;
+
 use base::units::Size;
 use measure::spec::test::Test;
 
-use super::environment;
-use super::json::Records;
-pub use super::metric::Metric;
-use super::metric::results;
-use super::parameters::{Parameters, differences, parameters};
-use super::record::{Measured, Outcome, Record};
-use super::warning::Warning;
-use crate::warning::is_cause;
+use crate::environment;
+use crate::json::Records;
+pub use crate::metric::Metric;
+use crate::parameters::differences;
+use crate::warning::Warning;
+use samples::{Samples, samples};
+use significance::{FALSE_ALARM, MAX_RUNS, mean_and_variance, needed_runs, t_quantile};
 
-/// Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
-const T95: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-];
+/// Largest relative change of a figure that counts as no change, unless the user sets another.
+pub const DEFAULT_THRESHOLD: f64 = 0.05;
 
 /// Conclusion of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +29,8 @@ pub enum ChangeVerdict {
     Better,
     /// The difference is within the threshold.
     Same,
-    /// The difference is above the threshold but not significant; more runs are needed.
+    /// The difference is above the threshold, but not significant, or there is one run of each side
+    /// and no threshold of the user; more runs are needed.
     Unclear,
 }
 
@@ -48,9 +47,11 @@ pub struct ComparedFigure {
     pub runs: (usize, usize),
     /// Change relative to the old mean; positive for an increase.
     pub change: f64,
-    /// Half the width of the 95 % confidence interval of the change; `None` if both runs have
-    /// only one run.
+    /// Half the width of the confidence interval of the change; `None` if both sides have only one
+    /// run. All intervals of a comparison hold together with a probability of 95 %.
     pub interval: Option<f64>,
+    /// Runs of each side after which this change would be significant, if they vary like these.
+    pub needed_runs: Option<usize>,
     /// Conclusion from the change, the interval and the threshold.
     pub verdict: ChangeVerdict,
     /// Parameters that differ between the runs without making them incomparable.
@@ -70,9 +71,38 @@ pub struct Comparison {
     pub environment: Vec<String>,
 }
 
-/// Compares the results that are in both runs. Changes up to `threshold`, a fraction of the
-/// old mean, count as equal.
-pub fn compare(old: &Records, new: &Records, threshold: f64) -> Comparison {
+impl ComparedFigure {
+    /// Returns the verdict, and what decides an unclear one.
+    pub fn verdict_text(&self) -> String {
+        match (self.verdict, self.interval, self.needed_runs) {
+            (ChangeVerdict::Worse, ..) => "worse".to_owned(),
+            (ChangeVerdict::Better, ..) => "better".to_owned(),
+            (ChangeVerdict::Same, ..) => "same".to_owned(),
+            (_, None, _) => "unclear (one run: repeat with --repeat 5)".to_owned(),
+            (_, _, Some(runs)) => format!("unclear (repeat with --repeat {runs})"),
+            _ => format!("unclear (--repeat {MAX_RUNS} would not decide)"),
+        }
+    }
+}
+
+impl Comparison {
+    /// Returns a sentence about the probability of the intervals, if there are several.
+    pub fn correction(&self) -> Option<String> {
+        let count = self
+            .rows
+            .iter()
+            .filter(|row| row.interval.is_some())
+            .count();
+        (count > 1).then(|| {
+            format!("the {count} intervals hold together with 95 % (Bonferroni correction)")
+        })
+    }
+}
+
+/// Compares the results that are in both runs. Changes up to `threshold`, a fraction of the old
+/// mean, count as equal. A difference between single runs is better or worse only with a threshold;
+/// by default it is unclear.
+pub fn compare(old: &Records, new: &Records, threshold: Option<f64>) -> Comparison {
     let environments = environment::of_records(old)
         .into_iter()
         .zip(environment::of_records(new));
@@ -81,7 +111,7 @@ pub fn compare(old: &Records, new: &Records, threshold: f64) -> Comparison {
         .map(|(old, new)| format!("{}: {} → {}", old.0, old.1, new.1))
         .collect();
     let (old, new) = (samples(old), samples(new));
-    let (mut rows, mut incomparable) = (Vec::new(), Incomparable::default());
+    let (mut pairs, mut incomparable) = (Vec::new(), Incomparable::default());
     for before in &old {
         let same_test = |after: &&Samples| {
             (after.test, after.size, after.metric) == (before.test, before.size, before.metric)
@@ -93,17 +123,7 @@ pub fn compare(old: &Records, new: &Records, threshold: f64) -> Comparison {
             // Of several, the one with the fewest differences.
             .min_by_key(|after| differences(&before.others, &after.others).len());
         if let Some(after) = matching {
-            rows.push(ComparedFigure {
-                differences: differences(&before.others, &after.others),
-                causes: new_causes(&before.causes, &after.causes),
-                ..row(
-                    &before.name,
-                    before.metric,
-                    &before.values,
-                    &after.values,
-                    threshold,
-                )
-            });
+            pairs.push((before, after));
             continue;
         }
         let nearest = new
@@ -115,8 +135,21 @@ pub fn compare(old: &Records, new: &Records, threshold: f64) -> Comparison {
             incomparable.insert(before.test, before.size, differences.join(", "));
         }
     }
+    let has_interval = |pair: &&(&Samples, &Samples)| pair.0.values.len() + pair.1.values.len() > 2;
+    let intervals = pairs.iter().filter(has_interval).count();
+    let rows = pairs.iter().map(|(before, after)| ComparedFigure {
+        differences: differences(&before.others, &after.others),
+        causes: new_causes(&before.causes, &after.causes),
+        ..row(
+            &before.name,
+            before.metric,
+            [&before.values, &after.values],
+            threshold,
+            intervals,
+        )
+    });
     Comparison {
-        rows,
+        rows: rows.collect(),
         incomparable: incomparable.sentences(),
         environment,
     }
@@ -170,10 +203,8 @@ pub fn render(comparison: &Comparison) -> String {
             |i| format!("± {:.1} %", i * 100.0),
         );
         let verdict = match r.verdict {
-            ChangeVerdict::Worse => "WORSE",
-            ChangeVerdict::Better => "better",
-            ChangeVerdict::Same => "same",
-            ChangeVerdict::Unclear => "unclear: increase --repeat",
+            ChangeVerdict::Worse => "WORSE".to_owned(),
+            _ => r.verdict_text(),
         };
         let runs = match r.runs {
             (1, 1) => String::new(),
@@ -195,6 +226,9 @@ pub fn render(comparison: &Comparison) -> String {
             let _ = writeln!(text, "    cause: {cause}");
         }
     }
+    if let Some(correction) = comparison.correction() {
+        let _ = writeln!(text, "{correction}");
+    }
     for test in &comparison.incomparable {
         let _ = writeln!(text, "not compared: {test}");
     }
@@ -204,127 +238,15 @@ pub fn render(comparison: &Comparison) -> String {
     text
 }
 
-/// Values of one metric in all runs of one test.
-struct Samples {
-    test: Test,
-    size: u64,
-    metric: Metric,
-    /// Description of the test.
-    name: String,
-    /// Parameters without which results cannot be compared.
-    key: Parameters,
-    /// Other parameters.
-    others: Parameters,
-    values: Vec<f64>,
-    /// Causes that the counters of the ports showed in any of the runs.
-    causes: Vec<Warning>,
-}
-
-/// Parameters that do not change what a test measures.
-const MAY_DIFFER: &[&str] = &[
-    "time",
-    "messages",
-    "client timeout",
-    "server timeout",
-    "client cpus",
-    "server cpus",
-    "client gid index",
-    "server gid index",
-    "sockets port",
-    "warm up",
-];
-
-/// Collects the values of each test. Runs with the same parameters are combined. The order of the
-/// run is kept.
-fn samples(records: &Records) -> Vec<Samples> {
-    let mut all: Vec<Samples> = Vec::new();
-    for Record { test, outcome, .. } in &records.tests {
-        let Outcome::Measured(m) = outcome else {
-            continue;
-        };
-        // The figures of an interrupted test are not those of a whole one.
-        if m.partial {
-            continue;
-        }
-        let (others, mut key): (Parameters, Parameters) = parameters(m)
-            .into_iter()
-            .partition(|(name, _)| MAY_DIFFER.contains(&name.as_str()));
-        key.insert("path".to_owned(), link(m));
-        key.insert("total depth".to_owned(), m.depth.to_string());
-        let causes: Vec<_> = m.warnings.iter().filter(|w| is_cause(w)).collect();
-        for (metric, value) in results(m) {
-            let new = Samples {
-                test: *test,
-                size: m.spec.msg_size,
-                metric,
-                name: describe(*test, m),
-                key: key.clone(),
-                others: others.clone(),
-                values: vec![value],
-                causes: causes.iter().copied().cloned().collect(),
-            };
-            let key = |s: &Samples| (s.test, s.size, s.metric);
-            let same = |s: &&mut Samples| {
-                key(s) == key(&new) && (&s.key, &s.others) == (&new.key, &new.others)
-            };
-            match all.iter_mut().find(same) {
-                Some(samples) => {
-                    samples.values.extend(new.values);
-                    samples.causes.extend(new.causes);
-                }
-                None => all.push(new),
-            }
-        }
-    }
-    all
-}
-
-/// Describes the link and the way of connecting.
-fn link(m: &Measured) -> String {
-    let cm = if m.local.cm { " with rdma_cm" } else { "" };
-    format!("{}{cm}", m.local.link)
-}
-
-/// Describes a test: name, size, queue pairs, direction, depth and link.
-fn describe(test: Test, m: &Measured) -> String {
-    let spec = &m.spec;
-    let mut parts = vec![format!("{} {}", test.name(), Size(spec.msg_size))];
-    if spec.threads > 1 {
-        parts.push(format!("{} threads", spec.threads));
-    }
-    if spec.qps > 1 {
-        parts.push(format!("{} QPs", spec.qps));
-    }
-    if spec.flip {
-        parts.push("flipped".to_owned());
-    }
-    if let Some(group) = spec.multicast {
-        parts.push(format!("{} receivers", group.receivers));
-    }
-    if !spec.has_default_depth() {
-        parts.push(format!("depth {}", m.depth));
-    }
-    parts.push(link(m));
-    parts.join(", ")
-}
-
-/// Returns the mean and the variance of the values; the variance of a single value is `None`.
-#[allow(clippy::cast_precision_loss)] // A few runs.
-fn mean_and_variance(values: &[f64]) -> (f64, Option<f64>) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (mean, (values.len() > 1).then(|| squares / (n - 1.0)))
-}
-
-/// Compares the values of one metric before and after a change.
+/// Compares the values of one metric before and after a change. `intervals` is the number of
+/// confidence intervals of the comparison, which divide the probability of a false alarm.
 #[allow(clippy::cast_precision_loss)] // A few runs.
 fn row(
     test: &str,
     metric: Metric,
-    before: &[f64],
-    after: &[f64],
-    threshold: f64,
+    [before, after]: [&[f64]; 2],
+    threshold: Option<f64>,
+    intervals: usize,
 ) -> ComparedFigure {
     let ((old, old_variance), (new, new_variance)) =
         (mean_and_variance(before), mean_and_variance(after));
@@ -333,11 +255,8 @@ fn row(
     // interval too wide rather than too narrow. A single run is assumed to have the variance of the
     // other runs.
     let sizes = [before.len(), after.len()].into_iter().filter(|n| *n > 1);
-    let degrees_of_freedom = sizes.min().unwrap_or(1) - 1;
-    let t = T95
-        .get(degrees_of_freedom.saturating_sub(1))
-        .copied()
-        .unwrap_or(1.96);
+    let degrees_of_freedom = sizes.min().unwrap_or(2) - 1;
+    let probability = FALSE_ALARM / intervals.max(1) as f64;
     let variances = old_variance
         .or(new_variance)
         .zip(new_variance.or(old_variance));
@@ -345,15 +264,22 @@ fn row(
         .filter(|_| old > 0.0)
         .map(|(old_variance, new_variance)| {
             let of_means = old_variance / before.len() as f64 + new_variance / after.len() as f64;
-            t * of_means.sqrt() / old
+            t_quantile(degrees_of_freedom, probability) * of_means.sqrt() / old
         });
     let gain = if metric == Metric::LatencyP50 {
         -change
     } else {
         change
     };
-    let is_significant = interval.is_none_or(|half| change.abs() > half);
-    let verdict = match (gain.abs() > threshold, is_significant) {
+    let is_significant = match interval {
+        Some(half) => change.abs() > half,
+        None => threshold.is_some(),
+    };
+    let is_large = gain.abs() > threshold.unwrap_or(DEFAULT_THRESHOLD);
+    let needed_runs = variances
+        .filter(|_| is_large && !is_significant)
+        .and_then(|(a, b)| needed_runs(new - old, f64::midpoint(a, b), probability));
+    let verdict = match (is_large, is_significant) {
         (false, _) => ChangeVerdict::Same,
         (true, false) => ChangeVerdict::Unclear,
         (true, true) if gain < 0.0 => ChangeVerdict::Worse,
@@ -366,6 +292,7 @@ fn row(
         runs: (before.len(), after.len()),
         change,
         interval,
+        needed_runs,
         verdict,
         differences: Vec::new(),
         causes: Vec::new(),
@@ -384,17 +311,18 @@ fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
             causes.push(cause);
         }
     }
-    causes.into_iter().map(|cause| cause.text.clone()).collect()
+    causes.into_iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Measured, Outcome, Record};
     use crate::samples::{bidirectional, latency, one_way};
     use crate::warning::WarningKind;
 
     fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> ChangeVerdict {
-        row("x", metric, before, after, 0.05).verdict
+        row("x", metric, [before, after], None, 1).verdict
     }
 
     #[test]
@@ -429,7 +357,7 @@ mod tests {
             (m.summary.to_server, m.summary.to_client) = (m.summary.to_client, m.summary.to_server);
         }
         let [old, new] = [old, new].map(|record| Records::new(vec![record]));
-        let rows = compare(&old, &new, 0.05).rows;
+        let rows = compare(&old, &new, Some(0.05)).rows;
         let rows: Vec<_> = rows.iter().map(|row| (row.metric, row.verdict)).collect();
         let expected = [
             (Metric::Bandwidth, ChangeVerdict::Same),
@@ -457,8 +385,17 @@ mod tests {
 
     #[test]
     fn single_runs_have_no_interval() {
-        let row = row("x", Metric::Bandwidth, &[100e6], &[80e6], 0.05);
-        assert_eq!((row.verdict, row.interval), (ChangeVerdict::Worse, None));
+        let compare = |new, threshold| {
+            let values = [&[100e6][..], &[new]];
+            row("x", Metric::Bandwidth, values, threshold, 1)
+        };
+        assert_eq!(compare(99e6, None).verdict, ChangeVerdict::Same);
+        // The user has asked for a threshold.
+        for (threshold, verdict) in [(0.1, ChangeVerdict::Worse), (0.3, ChangeVerdict::Same)] {
+            assert_eq!(compare(80e6, Some(threshold)).verdict, verdict);
+        }
+        let row = compare(80e6, None);
+        assert_eq!((row.verdict, row.interval), (ChangeVerdict::Unclear, None));
         let comparison = Comparison {
             rows: vec![row],
             incomparable: Vec::new(),
@@ -466,12 +403,13 @@ mod tests {
         };
         let text = render(&comparison);
         assert!(text.contains("100 MB/sec → 80 MB/sec"), "{text}");
-        assert!(text.contains("-20.0 % (one run)"), "{text}");
+        let expected = "-20.0 % (one run)   unclear (one run: repeat with --repeat 5)";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]
     fn one_run_is_compared_with_the_spread_of_several() {
-        let compare = |new: &[f64]| row("x", Metric::Bandwidth, &[100.0], new, 0.05);
+        let compare = |new: &[f64]| row("x", Metric::Bandwidth, [&[100.0], new], None, 1);
         // t = 4.303 for two degrees of freedom, s = 1, and 1 + 1/3 for the two means.
         let near = compare(&[93.0, 94.0, 95.0]);
         assert_eq!((near.verdict, near.runs), (ChangeVerdict::Worse, (1, 3)));
@@ -480,6 +418,52 @@ mod tests {
             compare(&[80.0, 94.0, 108.0]).verdict,
             ChangeVerdict::Unclear
         );
+    }
+
+    #[test]
+    #[allow(clippy::cast_precision_loss)] // A few runs.
+    fn an_unclear_row_names_the_runs_that_decide_it() {
+        let values = [&[100.0, 110.0, 90.0][..], &[90.0, 100.0, 80.0]];
+        let unclear = row("x", Metric::Bandwidth, values, None, 1);
+        assert_eq!(unclear.verdict, ChangeVerdict::Unclear);
+        let runs = unclear.needed_runs.unwrap();
+        assert_eq!(
+            unclear.verdict_text(),
+            format!("unclear (repeat with --repeat {runs})")
+        );
+        // The same spread with so many runs is significant, and with one fewer it is not.
+        let spread = |mean: f64, runs: usize| {
+            let step = 10.0 * ((runs as f64 - 1.0) / runs as f64).sqrt();
+            let signs = [step, -step].into_iter().cycle();
+            signs
+                .map(|by| mean + by)
+                .take(runs / 2 * 2)
+                .collect::<Vec<_>>()
+        };
+        let significant = |runs| {
+            let (old, new) = (spread(100.0, runs), spread(90.0, runs));
+            verdict(Metric::Bandwidth, &old, &new) == ChangeVerdict::Worse
+        };
+        assert!(significant(runs + 2) && !significant(runs - 2), "{runs}");
+        // Many figures need more runs.
+        let of_many = row("x", Metric::Bandwidth, values, None, 40);
+        assert!(of_many.needed_runs.unwrap() > runs, "{of_many:?}");
+        assert!(of_many.interval > unclear.interval);
+    }
+
+    #[test]
+    fn the_correction_for_many_rows_is_stated() {
+        let records = |n: usize| {
+            let tests = (0..n).flat_map(|_| [one_way(), latency()]);
+            Records::new(tests.collect())
+        };
+        let text = render(&compare(&records(2), &records(2), None));
+        assert!(
+            text.contains("the 2 intervals hold together with 95 %"),
+            "{text}"
+        );
+        let text = render(&compare(&records(1), &records(1), None));
+        assert!(!text.contains("intervals"), "{text}");
     }
 
     fn changed(mut record: Record, change: impl FnOnce(&mut Measured)) -> Record {
@@ -497,7 +481,7 @@ mod tests {
             m.spec.limit = measure::spec::Limit::Time(std::time::Duration::from_secs(9));
             m.local.hardware.firmware = Some("1.2.3".into());
         });
-        let comparison = compare(&old, &Records::new(vec![longer, deep]), 0.05);
+        let comparison = compare(&old, &Records::new(vec![longer, deep]), None);
         assert_eq!(
             comparison.incomparable,
             ["rc_bw 64 KiB: depth default → 512"]
@@ -525,7 +509,7 @@ mod tests {
             let depths = [(2, deep), (64, deep), (4096, deep), (1 << 20, deeper)];
             Records::new(depths.map(|(size, depth)| sized(size, depth)).to_vec())
         };
-        let comparison = compare(&document(8, 8), &document(16, 32), 0.05);
+        let comparison = compare(&document(8, 8), &document(16, 32), None);
         assert_eq!(
             comparison.incomparable,
             [
@@ -551,14 +535,14 @@ mod tests {
             lost(),
             with_cause(WarningKind::FewMessages, "few"),
         ]);
-        let comparison = compare(&document(vec![one_way()]), &new, 0.05);
+        let comparison = compare(&document(vec![one_way()]), &new, None);
         assert_eq!(
             comparison.rows[0].causes,
             ["packets were lost (rcvd_seq_err 7)"]
         );
         let text = render(&comparison);
         assert!(text.contains("\n    cause: packets were lost"), "{text}");
-        let same = compare(&document(vec![lost()]), &new, 0.05);
+        let same = compare(&document(vec![lost()]), &new, None);
         assert_eq!(same.rows[0].causes, [""; 0]);
     }
 
@@ -568,7 +552,7 @@ mod tests {
         let comparison = compare(
             &Records::new(vec![one_way()]),
             &Records::new(vec![partial]),
-            0.05,
+            None,
         );
         assert_eq!(comparison.rows, []);
     }
@@ -577,7 +561,7 @@ mod tests {
     fn results_are_matched_by_test_and_parameters() {
         let old = Records::new(vec![one_way(), latency(), one_way()]);
         let new = Records::new(vec![latency(), one_way(), one_way()]);
-        let rows = compare(&old, &new, 0.05).rows;
+        let rows = compare(&old, &new, None).rows;
         assert_eq!(
             rows.iter().map(|r| (r.metric, r.runs)).collect::<Vec<_>>(),
             [(Metric::Bandwidth, (2, 2)), (Metric::LatencyP50, (1, 1))]

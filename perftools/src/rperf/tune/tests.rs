@@ -69,7 +69,7 @@ impl<F: FnMut(Test, SearchSettings) -> Result<FakeRun>> Runner for FakePair<F> {
 fn find(
     simulate: impl FnMut(Test, SearchSettings) -> Result<FakeRun>,
     link: Option<f64>,
-) -> (Advice, u32) {
+) -> (TuneResult, u32) {
     find_within(MAX_MEASUREMENTS, simulate, link)
 }
 
@@ -77,7 +77,7 @@ fn find_within(
     max_measurements: u32,
     simulate: impl FnMut(Test, SearchSettings) -> Result<FakeRun>,
     link: Option<f64>,
-) -> (Advice, u32) {
+) -> (TuneResult, u32) {
     let spec = Options::try_parse_from(["rperf"])
         .unwrap()
         .to_spec(Test::RcBw)
@@ -107,7 +107,7 @@ fn idle(figure: f64) -> FakeRun {
     }
 }
 
-fn bounds(advice: &Advice) -> Vec<Option<Bottleneck>> {
+fn bounds(advice: &TuneResult) -> Vec<Option<Bottleneck>> {
     advice.findings.iter().map(|f| f.bound).collect()
 }
 
@@ -361,10 +361,9 @@ impl Runner for LossyPair {
             panic!()
         };
         m.spec = spec.clone();
-        m.warnings.push(report::warning::Warning {
-            kind: report::warning::WarningKind::PacketLoss,
-            text: "packets were lost".to_owned(),
-        });
+        let kind = report::warning::WarningKind::PacketLoss;
+        m.warnings
+            .push(report::warning::Warning::new(kind, "packets were lost"));
         Ok(*m)
     }
 }

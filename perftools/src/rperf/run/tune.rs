@@ -1,4 +1,4 @@
-//! `--auto`: runs the search against a server and prints its advice.
+//! `rperf tune`: runs the search against a server and prints its advice.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,8 +18,8 @@ use super::live::LiveOutput;
 use super::print;
 use crate::rperf::args::acts_on;
 use crate::rperf::args::command_line::Options;
-use crate::rperf::auto::verdict::PathLimits;
-use crate::rperf::auto::{self, Runner};
+use crate::rperf::tune::verdict::PathLimits;
+use crate::rperf::tune::{self as search, Runner};
 
 /// Default length of each measurement.
 const TIME: Duration = Duration::from_millis(300);
@@ -84,7 +84,12 @@ pub(super) fn run(
     if spec.tuning.warm_up.is_zero() {
         spec.tuning.warm_up = WARM_UP;
     }
-    let live = LiveOutput::new(options, host, format.style, auto::MAX_MEASUREMENTS as usize);
+    let live = LiveOutput::new(
+        options,
+        host,
+        format.style,
+        search::MAX_MEASUREMENTS as usize,
+    );
     let mut runner = ClientRunner {
         server_addr,
         live,
@@ -97,16 +102,16 @@ pub(super) fn run(
         link: m.local.hardware.link_rate.map(|rate| rate as f64),
         one_host: host.is_none(),
     };
-    let advice = auto::run(
+    let advice = search::run(
         &mut runner,
         &spec,
         options.time.unwrap_or(TIME),
-        auto::MAX_MEASUREMENTS,
+        search::MAX_MEASUREMENTS,
         path_limits,
         |test| command(host, words, test),
     )?;
     if options.json {
-        return print(&JsonContent::Auto(advice).render());
+        return print(&JsonContent::Tune(advice).render());
     }
     print(&advice.render(format.style))
 }
