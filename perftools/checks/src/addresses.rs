@@ -124,6 +124,10 @@ fn check_subnet(subnet: IpNet, members: &[&Address]) -> Finding {
 /// Returns `true` if packets of an address pass through its interface only. In IPv6 this needs a
 /// rule for the address (ip-rule(8)), and in IPv4 settings of ARP.
 fn is_separate(facts: &HostFacts, address: &Address) -> bool {
+    // A master of an interface with an address of its own is a VRF, which has its own routes.
+    if facts.master(&address.netdev).is_some() {
+        return true;
+    }
     if address.ip.is_ipv4() {
         return answers_separately(facts, &address.netdev);
     }

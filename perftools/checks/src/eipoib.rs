@@ -14,7 +14,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             Finding::fault(format!(
                 "{OPENIB_CONF} enables eIPoIB, but module eth_ipoib is not loaded"
             ))
-            .with_remedy("/etc/init.d/openibd restart; modprobe eth_ipoib")
+            .with_remedy("when nothing uses RDMA: /etc/init.d/openibd restart; modprobe eth_ipoib")
         }));
         return findings;
     };
@@ -26,7 +26,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     }
     if facts.eipoib.is_enhanced {
         findings.push(Finding::fault("ib_ipoib is in Enhanced mode, which eIPoIB does not support").with_remedy(
-            "echo 'options ib_ipoib ipoib_enhanced=0' > /etc/modprobe.d/ib_ipoib.conf; /etc/init.d/openibd restart",
+            "echo 'options ib_ipoib ipoib_enhanced=0' > /etc/modprobe.d/ib_ipoib.conf; when nothing uses RDMA: /etc/init.d/openibd restart",
         ));
     }
     for interface in interfaces {

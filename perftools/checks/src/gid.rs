@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use host::HostFacts;
 use host::device::{Device, Port};
-use host::netdev::Netdev;
+use host::netdev::{Netdev, needs_interface};
 
 use super::finding::Finding;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let ports = facts
         .ports()
-        .filter(|(device, port)| port.is_active() && !device.is_iwarp());
+        .filter(|(device, port)| port.is_active() && !device.is_iwarp() && !device.is_usnic());
     ports
         .filter_map(|(device, port)| {
             Some(check_port(facts, device, port)?.on(format!("{}/{}", device.name, port.port)))
@@ -31,7 +31,8 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
     if facts.is_raw(device, port) {
         return Some(check_raw(facts, device));
     }
-    let container = facts.environment.container.unwrap_or("this process");
+    let container = facts.environment.container;
+    let container = container.map_or_else(|| "this process".to_owned(), |c| c.to_string());
     let Some(netdev) = &port.netdev else {
         let table = if count == 0 {
             "is empty"
@@ -55,18 +56,24 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         )));
     }
     let has = |ip| port.gids.iter().any(|row| row.gid.to_ip() == Some(ip));
-    let link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let uppers = facts.netdevs.iter().map(|other| other.name.as_str());
-    let names: Vec<&str> = uppers
-        .filter(|name| *name == netdev || is_vlan_of(name, netdev))
-        .collect();
+    // The kernel adds the addresses of a bond to the table of its active slave only.
+    let master = facts.master(netdev);
+    let is_master = |other: &Netdev| master.is_some_and(|master| master.name == other.name);
+    let uppers = facts.netdevs.iter();
+    let uppers = uppers.filter(|other| other.name == *netdev || other.is_on(netdev));
+    let uppers = uppers.filter(|other| !is_master(other));
+    let names: Vec<&str> = uppers.map(|other| other.name.as_str()).collect();
     let mut addresses = names.iter().flat_map(|name| facts.addresses(name));
-    if let Some(address) = addresses.find(|address| !link_local(&address.ip) && !has(address.ip)) {
+    if let Some(address) =
+        addresses.find(|address| !needs_interface(address.ip) && !has(address.ip))
+    {
         let (name, ip) = (&address.netdev, address.ip);
         let vlan = if name == netdev {
             String::new()
-        } else {
+        } else if name.starts_with(&format!("{netdev}.")) {
             format!(", a VLAN of {netdev},")
+        } else {
+            format!(", which is on {netdev},")
         };
         let text =
             format!("{name}{vlan} has the address {ip}, but the GID table has no entry for it");
@@ -82,24 +89,14 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
     }
     let has_address = facts
         .addresses(netdev)
-        .any(|address| !link_local(&address.ip));
+        .any(|address| !needs_interface(address.ip));
     if facts.is_switchdev(device) && !has_address {
         return Some(Finding::ok(format!(
             "GID table entries: {count}; {netdev} is the uplink of an adapter in switchdev mode and has no address"
         )));
     }
     if !port.gids.iter().any(|row| !row.gid.is_link_local()) {
-        let table = if count == 0 {
-            "is empty"
-        } else {
-            "has only link-local entries"
-        };
-        return Some(
-            Finding::fault(format!(
-                "the GID table {table}: {netdev} has no address that a peer can connect to"
-            ))
-            .with_remedy(format!("ip addr add ADDRESS/BITS dev {netdev}")),
-        );
+        return Some(check_unreachable(facts, netdev, port, master));
     }
     if let Some(stale) = interface.and_then(|interface| stale_gid(facts, interface, port)) {
         return Some(Finding::warning(format!(
@@ -118,12 +115,38 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
     Some(Finding::ok(format!("GID table entries: {count}{complete}")))
 }
 
+/// Returns the finding for a port whose GID table has no address that a peer can connect to.
+fn check_unreachable(
+    facts: &HostFacts,
+    netdev: &str,
+    port: &Port,
+    master: Option<&Netdev>,
+) -> Finding {
+    let count = port.gids.len();
+    if let Some(master) = master.filter(|master| is_served_elsewhere(facts, master, netdev)) {
+        return Finding::ok(format!(
+            "GID table entries: {count}; the addresses of {} belong to another of its interfaces now",
+            master.name
+        ));
+    }
+    let table = if count == 0 {
+        "is empty"
+    } else {
+        "has only link-local entries"
+    };
+    let name = master.map_or(netdev, |master| &master.name);
+    Finding::fault(format!(
+        "the GID table {table}: {netdev} has no address that a peer can connect to"
+    ))
+    .with_remedy(format!("ip addr add ADDRESS/BITS dev {name}"))
+}
+
 /// Checks a port of InfiniBand or EFA, which sets its GID itself.
 fn check_other(port: &Port) -> Finding {
     let remedy = if port.is_infiniband() {
         "systemctl restart opensm (on the host that runs the subnet manager)"
     } else {
-        "reload the driver"
+        "when nothing uses the device: load its driver again"
     };
     match port.gids.len() {
         0 => Finding::fault("the GID table is empty").with_remedy(remedy),
@@ -161,10 +184,16 @@ fn stale_gid(facts: &HostFacts, netdev: &Netdev, port: &Port) -> Option<IpAddr> 
     gids.first().copied().filter(|_| !gids.iter().any(is_of))
 }
 
-/// Returns `true` if an interface is a VLAN of another one, by its usual name.
-pub(super) fn is_vlan_of(name: &str, netdev: &str) -> bool {
-    let id = name
-        .strip_prefix(netdev)
-        .and_then(|rest| rest.strip_prefix('.'));
-    id.is_some_and(|id| id.parse::<u16>().is_ok())
+/// Returns `true` if the address of a bond is in the GID table of another port. A slave that is not
+/// active has no GIDs (`is_eth_port_of_netdev_filter`, `is_eth_port_inactive_slave_filter`).
+fn is_served_elsewhere(facts: &HostFacts, master: &Netdev, slave: &str) -> bool {
+    let mut ports = facts.ports().filter(|(_, port)| {
+        let netdev = port.netdev.as_deref();
+        netdev.is_some_and(|name| name != slave)
+    });
+    let addresses: Vec<IpAddr> = facts.addresses(&master.name).map(|a| a.ip).collect();
+    ports.any(|(_, port)| {
+        let mut ips = port.gids.iter().filter_map(|row| row.gid.to_ip());
+        ips.any(|ip| !needs_interface(ip) && addresses.contains(&ip))
+    })
 }

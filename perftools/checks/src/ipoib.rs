@@ -3,7 +3,7 @@
 use host::HostFacts;
 use host::device::{Device, Port};
 use host::hwaddr::{DEFAULT_PREFIX, HwAddr};
-use host::netdev::{Ipoib, Netdev};
+use host::netdev::{Ipoib, Netdev, needs_interface};
 use host::nm::Profile;
 use host::udev::{IPOIB_RULES as RULES, RulePart, UdevRule};
 use host::verbs::VerbsPort;
@@ -26,7 +26,12 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     findings.extend(
         missing.filter_map(|profile| Some(check_parent(facts, profile)?.on(&profile.interface))),
     );
-    for netdev in &facts.netdevs {
+    // A bond of IPoIB interfaces has their type, and no attributes of its own.
+    for netdev in facts
+        .netdevs
+        .iter()
+        .filter(|netdev| netdev.slaves.is_empty())
+    {
         if let Some(ipoib) = &netdev.ipoib {
             let port = ipoib.hwaddr.and_then(|address| port_of(facts, address));
             let profile = facts
@@ -70,10 +75,23 @@ fn check_usable(
             .as_ref()
             .is_some_and(|ipoib| ipoib.parent.as_ref() == Some(name))
     });
-    // A parent can be used only by its children, and eIPoIB uses interfaces without addresses.
-    let needs_address = !is_parent && facts.eipoib.interfaces.is_none();
+    let mut addresses = facts.addresses(name);
+    let has_address = addresses.any(|address| !needs_interface(address.ip));
+    let is_slave = facts.master(name).is_some();
+    // A parent can be used only by its children, a slave only by its bond, and eIPoIB uses
+    // interfaces without addresses.
+    let needs_address = !is_parent && !is_slave && facts.eipoib.interfaces.is_none();
     if !port.is_some_and(|(_, port)| port.is_active()) {
         return None;
+    }
+    let has_profile = facts
+        .profiles
+        .iter()
+        .any(|profile| profile.interface == *name);
+    if !netdev.up && !has_address && !is_slave && !is_parent && !has_profile {
+        return Some(Finding::ok(
+            "not in use: the interface is down and has no address; verbs do not need it",
+        ));
     }
     if !netdev.up {
         return Some(
@@ -81,9 +99,6 @@ fn check_usable(
                 .with_command(format!("ip link set {name} up")),
         );
     }
-    let has_address = facts.addresses(name).any(
-        |address| !matches!(address.ip, std::net::IpAddr::V6(v6) if v6.is_unicast_link_local()),
-    );
     (needs_address && !has_address).then(|| {
         Finding::warning("the interface has no address, so no host can reach it over IPoIB")
             .with_remedy(format!("ip addr add ADDRESS/BITS dev {name}"))
@@ -100,6 +115,7 @@ fn check_profile(
 ) -> Option<Finding> {
     let Profile {
         path,
+        source,
         interface,
         mode,
         mtu,
@@ -116,7 +132,8 @@ fn check_profile(
                 "{path} sets connected mode, which this interface does not have"
             ))
             .with_remedy(format!(
-                "nmcli con mod {interface} infiniband.transport-mode datagram; ConnectX-4 and later have connected mode only with options ib_ipoib ipoib_enhanced=0 in /etc/modprobe.d, after a reboot"
+                "{}; ConnectX-4 and later have connected mode only with options ib_ipoib ipoib_enhanced=0 in /etc/modprobe.d, after a reboot",
+                profile.change(&source.mode("datagram"))
             )),
         );
     }
@@ -129,7 +146,11 @@ fn check_profile(
                 "{} mode, but {path} sets {mode} mode at the next activation",
                 ipoib.mode
             ))
-            .with_remedy(format!("nmcli device reapply {interface}; to keep the running mode: nmcli con mod {interface} infiniband.transport-mode {}", ipoib.mode)),
+            .with_remedy(format!(
+                "{}; to keep the running mode: {}",
+                source.apply(interface),
+                profile.change(&source.mode(&ipoib.mode))
+            )),
         );
     }
     let (running, configured) = (netdev.mtu?, (*mtu)?);
@@ -137,9 +158,7 @@ fn check_profile(
         Finding::warning(format!(
             "MTU {running} bytes, but {path} sets {configured} bytes at the next activation"
         ))
-        .with_remedy(format!(
-            "nmcli con mod {interface} infiniband.mtu {running}"
-        ))
+        .with_remedy(profile.change(&source.mtu(running)))
     })
 }
 
@@ -263,7 +282,7 @@ fn check_pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) ->
     if pkey & !FULL_MEMBER == 0 {
         return Some(
             Finding::fault(format!("{child}: partition number 0 is invalid")).with_remedy(format!(
-                "ip link delete {}; then create it with a valid key, for example nmcli: infiniband.p-key 0x8002",
+                "when nothing uses {0}: ip link delete {0}; then create it with a valid key, for example nmcli: infiniband.p-key 0x8002",
                 netdev.name
             )),
         );

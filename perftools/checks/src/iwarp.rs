@@ -46,7 +46,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
                     "RDS over TCP listens on TCP port 16385, so rdma_cm cannot use this device",
                 )
                 .on(&on)
-                .with_remedy("modprobe -r rds_tcp"),
+                .with_remedy("when nothing uses RDS over TCP: modprobe -r rds_tcp"),
             );
         }
     }

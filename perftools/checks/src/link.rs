@@ -55,7 +55,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             device
                 .pci
                 .as_ref()
-                .map(|pci| check_slot(device, pci).on(&device.name)),
+                .map(|pci| check_slot(facts, device, pci).on(&device.name)),
         );
         findings.extend(check_bridges(facts, device).map(|finding| finding.on(&device.name)));
         let netdevs = device.ports.iter().filter_map(|port| {
@@ -262,6 +262,7 @@ fn check_infiniband(
 ) -> Option<Finding> {
     let caps = facts.link_caps(&device.name, port.port);
     let port_args = format!("-C {} -P {}", device.name, port.port);
+    let when = "when nothing uses the port: ";
     let set_command = format!("ibportstate {port_args} -D 0 {}", port.port);
     let supported = caps
         .and_then(|caps| caps.supported.lanes())
@@ -275,13 +276,13 @@ fn check_infiniband(
                 "{rate}: the port's settings enable only {lanes} of {supported} lanes"
             ))
             .with_remedy(format!(
-                "{set_command} width {} && {set_command} reset",
+                "{when}{set_command} width {} && {set_command} reset",
                 caps.supported.width
             )),
             None => Finding::warning(format!(
                 "{rate}: only {lanes} of {supported} lanes are up, limited by the cable or the port at one of its ends"
             ))
-            .with_remedy(format!("{set_command} reset; reseat or replace the cable")),
+            .with_remedy(format!("{when}{set_command} reset; reseat or replace the cable")),
         });
     }
     let model = device
@@ -308,7 +309,7 @@ fn check_infiniband(
                 "{rate}: the port's settings do not enable {best}, which {adapter} supports"
             ))
             .with_remedy(format!(
-                "{set_command} speed {}{ext} && {set_command} reset",
+                "{when}{set_command} speed {}{ext} && {set_command} reset",
                 supported.speed
             ))
         }
@@ -327,10 +328,30 @@ fn is_split(rate: Rate) -> bool {
     rate.lanes == Some(2) && rate.lane_speed() >= LaneSpeed::from_name("HDR")
 }
 
-fn check_slot(device: &Device, pci: &PciLink) -> Finding {
+/// Returns a warning for a PCIe link below the adapter's maximum, unless it carries the rates of
+/// all active ports. An adapter often supports a newer PCIe than the slot.
+fn check_slot(facts: &HostFacts, device: &Device, pci: &PciLink) -> Finding {
     let text = format!("slot: {} x{}", pci.current_speed, pci.current_width);
     if pci.current_width < pci.max_width || pci.current_transfers() < pci.max_transfers() {
-        return Finding::warning(format!("{text}, but the adapter supports {} x{}", pci.max_speed, pci.max_width))
+        let ports = facts.ports().filter(|(other, port)| {
+            device.is_same_adapter(other) && !other.is_virtual && port.is_active()
+        });
+        let rates = ports.filter_map(|(_, port)| Some(data_mbps(port, port.rate?)));
+        let needed: u64 = rates.sum();
+        let text = format!(
+            "{text}, but the adapter supports {} x{}",
+            pci.max_speed, pci.max_width
+        );
+        if needed > 0
+            && pci
+                .gbps()
+                .is_some_and(|gbps| u64::from(gbps) * 1000 >= needed)
+        {
+            return Finding::ok(format!(
+                "{text}; the link carries the rate of all its ports"
+            ));
+        }
+        return Finding::warning(text)
             .with_remedy(format!(
                 "{}change the settings of the PCIe link in the BIOS; check LnkSta in: lspci -vvs $(basename $(readlink /sys/class/infiniband/{}/device))",
                 if device.is_fixed() { "" } else { "use another slot, or " },

@@ -3,6 +3,7 @@
 use base::error::split_help;
 use base::units::Size;
 use host::HostFacts;
+use host::environment::{Container, Environment, Manager};
 use host::limits::{ConfiguredLimit, ResourceLimit, SUFFICIENT};
 
 use super::finding::{Finding, Level};
@@ -10,24 +11,48 @@ use super::spelling;
 
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
 
-/// The remedy in a container, whose runtime sets the limit.
-const RAISE_IN_CONTAINER: &str = "start the container with --ulimit memlock=-1; for Kubernetes: set LimitMEMLOCK=infinity in the service of the container runtime, or add the capability IPC_LOCK to the pod";
+/// The remedy in a pod, whose container runtime passes its own limit on.
+const RAISE_IN_POD: &str = "set LimitMEMLOCK=infinity in the service of the container runtime (systemctl edit containerd, or crio), restart it and the pod; or add the capability IPC_LOCK to the pod";
+
+/// The remedy in a container of LXC (lxc.container.conf(5)).
+const RAISE_IN_LXC: &str = "in the configuration of the container: lxc.prlimit.memlock = unlimited (LXD and Incus: lxc config set NAME limits.kernel.memlock unlimited); then start it again";
+
+/// The remedy in a container of Docker that has a user namespace.
+const RAISE_IN_ROOTLESS_DOCKER: &str = "start the container with --ulimit memlock=-1; if Docker runs without root, first raise the limit of its service: systemctl --user edit docker: LimitMEMLOCK=infinity, with USER hard memlock unlimited in /etc/security/limits.conf";
+
+/// The remedy in a job of Slurm (slurm.conf(5)).
+const RAISE_IN_SLURM: &str = "jobs of Slurm have the limits of slurmd and of the shell that submits them: set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf and LimitMEMLOCK=infinity in the unit (systemctl edit slurmd); systemctl restart slurmd; submit the job again";
 
 /// The remedy in a container of an ordinary user, who cannot raise a limit (setrlimit(2)). The
 /// limit `host` of podman-run(1) is that of the user.
 const RAISE_FOR_ROOTLESS: &str = "on the host, as root: printf 'USER soft memlock unlimited\\nUSER hard memlock unlimited\\n' >> /etc/security/limits.conf; log in again; start the container with --ulimit host (a rootless container cannot have more than its user)";
 
+/// Returns the remedy that raises the limit where it was set.
+fn raise(environment: &Environment) -> String {
+    let is_rootless = environment.is_rootless;
+    let remedy = match (environment.container, &environment.manager) {
+        (Some(Container::Pod), _) => RAISE_IN_POD,
+        (Some(Container::Lxc), _) => RAISE_IN_LXC,
+        (Some(Container::Nspawn), _) => "start the container with --rlimit=RLIMIT_MEMLOCK=infinity",
+        (Some(Container::Docker), _) if is_rootless => RAISE_IN_ROOTLESS_DOCKER,
+        _ if is_rootless => RAISE_FOR_ROOTLESS,
+        (Some(_), _) => "start the container with --ulimit memlock=-1",
+        (None, Some(Manager::Slurm)) => RAISE_IN_SLURM,
+        (None, Some(Manager::Service(unit))) => {
+            return format!(
+                "set LimitMEMLOCK=infinity in [Service] (systemctl edit {unit}); systemctl restart {unit}"
+            );
+        }
+        (None, None) => RAISE_LIMITS,
+    };
+    remedy.to_owned()
+}
+
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let (limits, exempt) = (facts.memlock.limits, facts.memlock.is_exempt);
     let limited = !exempt && !matches!(limits, Some((None, _)));
-    let raise = if facts.environment.is_rootless {
-        RAISE_FOR_ROOTLESS
-    } else if facts.environment.container.is_some() {
-        RAISE_IN_CONTAINER
-    } else {
-        RAISE_LIMITS
-    };
-    let limit = check_limits(limits, exempt, raise);
+    let raise = raise(&facts.environment);
+    let limit = check_limits(limits, exempt, &raise);
     let mut findings = check_limits_conf(facts);
     findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
@@ -50,7 +75,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
                 let remedy = limit.remedy.as_deref().filter(|_| is_cause);
                 // Without a limit, the cause is a lack of memory or the device.
                 let other = if limited {
-                    raise
+                    raise.as_str()
                 } else {
                     "free -m; dmesg | tail"
                 };

@@ -2,6 +2,7 @@
 
 use host::HostFacts;
 use host::adapters::Adapter;
+use host::device::Device;
 use host::modules::{Modules, RDMA_MODULES, SYSTEMD_MODULES};
 
 use super::finding::Finding;
@@ -12,10 +13,12 @@ const ALIASES: &[&str] = &["xprtrdma", "svcrdma"];
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let modules = &facts.modules;
     let mut findings = vec![check_devices(facts)];
+    findings.extend(check_unbound(facts));
     let infiniband = facts.ports().any(|(_, port)| port.is_infiniband());
+    let has_rdma_cm = facts.ports().any(|(device, _)| facts.has_rdma_cm(device));
     let needed = [
         ("ib_uverbs", "programs cannot use verbs", true),
-        ("rdma_ucm", "programs cannot use rdma_cm", true),
+        ("rdma_ucm", "programs cannot use rdma_cm", has_rdma_cm),
         (
             "ib_umad",
             "ibping, opensm and other tools cannot send management datagrams",
@@ -86,21 +89,55 @@ fn check_devices(facts: &HostFacts) -> Finding {
         || {
             Finding::fault("no RDMA device on this host").with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV (on Ubuntu, linux-modules-extra-$(uname -r) has the module)")
         },
-        |adapter| check_adapter(&facts.modules, adapter),
+        |adapter| check_adapter(facts, adapter),
+    )
+}
+
+/// Returns warnings for adapters beside the RDMA devices whose driver did not start. A virtual
+/// function without a driver waits for a guest.
+fn check_unbound(facts: &HostFacts) -> Vec<Finding> {
+    if facts.devices.iter().all(Device::is_software) || facts.environment.container.is_some() {
+        return Vec::new();
+    }
+    let is_unbound = |adapter: &&Adapter| {
+        adapter.driver.is_none()
+            && !adapter.is_virtual
+            && facts.modules.is_present(adapter.pci_module)
+    };
+    let warn = |adapter: &Adapter| {
+        Finding::warning(format!(
+            "{} is not bound to the driver {}, because its start failed or was prevented",
+            adapter.place(),
+            adapter.pci_module
+        ))
+        .with_remedy(probe_again(adapter))
+    };
+    facts.adapters.iter().filter(is_unbound).map(warn).collect()
+}
+
+/// Returns the remedy for an adapter whose driver did not start.
+fn probe_again(adapter: &Adapter) -> String {
+    let Adapter {
+        slot, pci_module, ..
+    } = adapter;
+    format!(
+        "dmesg | grep -e {slot} -e {pci_module} (for the reason: firmware, memory, PCIe errors); then: echo {slot} > /sys/bus/pci/drivers_probe"
     )
 }
 
 /// Returns the reason why an adapter has no RDMA device.
-fn check_adapter(modules: &Modules, adapter: &Adapter) -> Finding {
+fn check_adapter(facts: &HostFacts, adapter: &Adapter) -> Finding {
+    let modules = &facts.modules;
     let Adapter {
         slot,
-        name,
         pci_module,
         rdma_module: rdma,
         driver,
         lacks_module,
+        ..
     } = adapter;
-    let adapter = format!("{name} in PCI slot {slot}");
+    let remedy = probe_again(adapter);
+    let adapter = adapter.place();
     let is_loaded = modules.is_present(rdma);
     match driver {
         Some(other) if other.starts_with("vfio") || other == "pci-stub" || other == "uio_pci_generic" => {
@@ -114,8 +151,12 @@ fn check_adapter(modules: &Modules, adapter: &Adapter) -> Finding {
         None if modules.is_present(pci_module) => Finding::fault(format!(
             "no RDMA device: the driver {pci_module} is loaded, but {adapter} is not bound to it, because its start failed or was prevented"
         ))
+        .with_remedy(remedy),
+        _ if is_loaded && facts.shares_devices == Some(true) => Finding::fault(format!(
+            "no RDMA device, although {rdma} is loaded and this host has {adapter}: RDMA is disabled, or its start failed"
+        ))
         .with_remedy(format!(
-            "dmesg | grep -e {slot} -e {pci_module} (for the reason: firmware, memory, PCIe errors); then: echo {slot} > /sys/bus/pci/drivers_probe"
+            "dmesg | grep {rdma} (for the reason); devlink dev param show pci/{slot} (enable_rdma or enable_roce can be false, or RDMA is disabled in the firmware)"
         )),
         _ if is_loaded => Finding::fault(format!(
             "no RDMA device in this network namespace, although {rdma} is loaded and this host has {adapter}"

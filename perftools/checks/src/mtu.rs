@@ -5,7 +5,6 @@ use host::netdev::Netdev;
 
 use super::addresses::is_link_local;
 use super::finding::Finding;
-use super::gid::is_vlan_of;
 
 /// Smallest MTU of a network interface, in bytes, for RDMA MTU 4096 and all headers.
 const NETDEV_FOR_4096: u32 = 4200;
@@ -19,7 +18,7 @@ fn check_vlan(facts: &HostFacts, parent: &str, mtu: u32, rdma: u32) -> Option<Fi
         let mut addresses = facts.addresses(&vlan.name);
         let has_address = addresses.any(|address| !is_link_local(address.ip));
         let needed = mtu.min(rdma.saturating_add(HEADERS)).min(NETDEV_FOR_4096);
-        is_vlan_of(&vlan.name, parent) && has_address && vlan.mtu.is_some_and(|mtu| mtu < needed)
+        vlan.is_on(parent) && has_address && vlan.mtu.is_some_and(|mtu| mtu < needed)
     };
     let vlan = facts.netdevs.iter().find(is_small)?;
     Some(

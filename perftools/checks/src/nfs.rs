@@ -54,7 +54,7 @@ fn check_mount(mount: &Mount) -> Finding {
             mount.source
         ))
         .with_remedy(format!(
-            "umount {0} && mount -o rdma,port={PORT} {1} {0}",
+            "when nothing uses {0}: umount {0} && mount -o rdma,port={PORT} {1} {0}",
             mount.target, mount.source
         )),
         None => Finding::ok(format!("{} is mounted over RDMA", mount.source)),
@@ -85,6 +85,10 @@ fn check_fstab(nfs: &Nfs, modules: &Modules, mount: &Mount) -> Option<Finding> {
             )),
         );
     }
+    // mount loads the module.
+    if mount.is_on_demand && nfs.mounts.iter().all(|other| other.target != mount.target) {
+        return None;
+    }
     if !client_present(modules) {
         return Some(
             Finding::fault(format!(
@@ -100,7 +104,10 @@ fn check_fstab(nfs: &Nfs, modules: &Modules, mount: &Mount) -> Option<Finding> {
                 "/etc/fstab mounts {} over RDMA, but it is currently mounted over TCP",
                 mount.source
             ))
-            .with_remedy(format!("umount {0} && mount {0}", mount.target)),
+            .with_remedy(format!(
+                "when nothing uses {0}: umount {0} && mount {0}",
+                mount.target
+            )),
         ),
         _ => None,
     }

@@ -3,6 +3,7 @@
 use host::HostFacts;
 use host::adapters::supported_abi;
 use host::device::{Device, Port};
+use host::environment::Container;
 use host::probe::Node;
 
 use super::finding::Finding;
@@ -66,7 +67,7 @@ fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
 /// Checks a node that rdma-core's udev rules make accessible to all users. The kernel
 /// itself checks the permissions of privileged verbs.
 fn check_public(facts: &HostFacts, class: &str, name: &str) -> Finding {
-    let (path, node) = match existing(class, name, facts.node(name)) {
+    let (path, node) = match existing(facts, class, name) {
         Err(finding) => return finding,
         Ok(found) => found,
     };
@@ -86,8 +87,13 @@ fn check_public(facts: &HostFacts, class: &str, name: &str) -> Finding {
     } else {
         format!("{stem}*")
     };
+    // The files of a container can be those of the host, and its root is perhaps an ordinary user.
+    let place = match facts.environment.container {
+        Some(_) => "on the host: ",
+        None => "",
+    };
     fault.with_remedy(format!(
-        "chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
+        "{place}chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
     ))
 }
 
@@ -97,13 +103,14 @@ fn check_public(facts: &HostFacts, class: &str, name: &str) -> Finding {
 fn allow(facts: &HostFacts, path: &str, error: &str) -> String {
     let environment = &facts.environment;
     let is_cgroup = error.contains("os error 1)");
-    let start = format!(
-        "start the container with --device {path}, or with the RDMA device plugin: the file alone does not permit access"
-    );
+    let start = |container| {
+        let give = give(container, path);
+        format!("{give}: the file alone does not permit access")
+    };
     if environment.is_nodev {
         let mount = "the file system of the node is mounted with nodev";
         return match environment.container {
-            Some(_) => format!("{mount}: {start}"),
+            Some(container) => format!("{mount}: {}", start(container)),
             None => format!("{mount}: use the node in /dev, or mount -o remount,dev /dev"),
         };
     }
@@ -111,7 +118,7 @@ fn allow(facts: &HostFacts, path: &str, error: &str) -> String {
         _ if environment.has_selinux && !is_cgroup => format!(
             "SELinux denies it: ausearch -m avc -ts recent; restorecon -v {path}; in a container: setsebool -P container_use_devices on"
         ),
-        Some(_) => start,
+        Some(container) => start(container),
         None if is_cgroup => "a device cgroup denies it: in the unit of the service, DeviceAllow=char-infiniband_verbs rw and DeviceAllow=/dev/infiniband/rdma_cm rw (systemctl edit UNIT)".to_owned(),
         None => format!(
             "the mode permits it, so a security module denies it: dmesg | grep -i -e denied -e apparmor; ls -ldZ /dev/infiniband {path}"
@@ -123,17 +130,17 @@ fn allow(facts: &HostFacts, path: &str, error: &str) -> String {
 /// it is zero (`ucma_query_addr` in librdmacm/cma.c).
 fn check_guids(facts: &HostFacts, device: &Device) -> Option<Finding> {
     let guid = device.node_guid?;
-    // EFA has no GUID, and rdma_cm does not support it.
-    let mut ports = device.ports.iter();
-    let has_cm = |port: &Port| port.is_infiniband() || port.is_ethernet();
-    if !ports.any(|port| has_cm(port) && !facts.is_raw(device, port)) {
+    // EFA has no GUID.
+    if !facts.has_rdma_cm(device) {
         return None;
     }
     if guid.0 == 0 {
-        let remedy = if device.is_virtual {
+        let remedy = if device.is_subfunction() {
+            "on the host of the adapter: devlink port show (for the port of the subfunction); when nothing uses it: devlink port function set PORT hw_addr MAC state inactive; devlink port function set PORT state active (the driver makes the GUID of the MAC)"
+        } else if device.is_virtual {
             "on the host of the adapter: ip link set PF vf N mac MAC (Ethernet; the driver makes the GUID of it) or ip link set PF vf N node_guid GUID (InfiniBand), then bind the virtual function again"
         } else {
-            "set a GUID in the firmware (mlxburn, flint -d DEV sg), or reset the adapter"
+            "set a GUID in the firmware (mlxburn, flint -d DEV sg), or start the host again"
         };
         return Some(
             Finding::fault("the node GUID is zero, so rdma_cm finds no device for a connection")
@@ -175,7 +182,7 @@ fn check_guids(facts: &HostFacts, device: &Device) -> Option<Finding> {
 /// Checks a node for management datagrams. It belongs to root, because management datagrams can
 /// reconfigure the fabric.
 fn check_mad(facts: &HostFacts, name: &str) -> Finding {
-    match existing(MAD, name, facts.node(name)) {
+    match existing(facts, MAD, name) {
         Err(_) if facts.environment.container.is_some() && facts.node(name).is_none() => {
             Finding::ok(format!(
                 "{DIRECTORY}/{name} (management datagrams) was not given to this container, which is the safe default"
@@ -196,24 +203,48 @@ fn check_mad(facts: &HostFacts, name: &str) -> Finding {
     }
 }
 
+/// Returns the remedy that gives a device node to a container.
+fn give(container: Container, path: &str) -> String {
+    let runtime = format!("--device {path} --device {DIRECTORY}/rdma_cm");
+    match container {
+        Container::Pod => format!(
+            "in the resources of the pod, request that of the RDMA device plugin (kubectl describe node lists it); with a container runtime alone: {runtime}"
+        ),
+        Container::Docker | Container::Podman | Container::Other => {
+            format!("start the container with {runtime}, or with the RDMA device plugin")
+        }
+        Container::Lxc => format!(
+            "in the configuration of the container: lxc.cgroup2.devices.allow = c 231:* rwm and lxc.mount.entry = {DIRECTORY} dev/infiniband none bind,create=dir, and the same for the number of rdma_cm (ls -l {DIRECTORY}/rdma_cm); then start it again (LXD and Incus: lxc config device add NAME NODE unix-char source={path})"
+        ),
+        Container::Nspawn => format!(
+            "start the container with --bind={DIRECTORY} --property='DeviceAllow=char-infiniband_verbs rw' --property='DeviceAllow={DIRECTORY}/rdma_cm rw'"
+        ),
+    }
+}
+
 /// Returns the path of a device node, or a finding if it is missing or not a device node.
 fn existing<'a>(
+    facts: &'a HostFacts,
     class: &str,
     name: &str,
-    node: Option<&'a Node>,
 ) -> Result<(String, &'a Node), Finding> {
     let path = format!("{DIRECTORY}/{name}");
     let udev = format!("udevadm trigger --action=add --subsystem-match={class}");
-    match node {
+    match facts.node(name) {
         // The kernel creates every node in the /dev of the host (devtmpfs).
-        None => Err(Finding::fault(format!(
-            "{path} is missing: the container was not given this device, or the node was removed"
-        ))
-        .with_remedy(format!(
-            "start the container with --device {path} --device {DIRECTORY}/rdma_cm, or with the RDMA device plugin; on a host: {udev}"
-        ))),
+        None => {
+            // Not every container can be recognized.
+            let remedy = match facts.environment.container {
+                Some(container) => give(container, &path),
+                None => format!("{}; on a host: {udev}", give(Container::Other, &path)),
+            };
+            Err(Finding::fault(format!(
+                "{path} is missing: the container was not given this device, or the node was removed"
+            ))
+            .with_remedy(remedy))
+        }
         Some(node) if !node.device => Err(Finding::fault(format!("{path} is not a device node"))
-            .with_remedy(format!("rm {path} && {udev}"))),
+            .with_remedy(format!("mv {path} {path}.old && {udev}"))),
         Some(node) => Ok((path, node)),
     }
 }

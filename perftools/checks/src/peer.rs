@@ -1,10 +1,9 @@
 //! Compatibility of the peer's ports with the ports of this host.
 
-use std::net::IpAddr;
-
 use base::error::split_help;
 use host::HostFacts;
 use host::device::{Device, Port};
+use host::netdev::needs_interface;
 use host::peer::{PeerFacts, PeerPort, technology};
 use host::roce::{V1, rdma_cm_mode};
 use host::verbs::VerbsPort;
@@ -146,16 +145,15 @@ fn shares_subnet(facts: &HostFacts, port: &Port, theirs: &PeerPort) -> bool {
     let Some(netdev) = &port.netdev else {
         return true;
     };
-    let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let subnets: Vec<IpNet> = facts
         .addresses(netdev)
-        .filter(|address| is_usable(&address.ip))
+        .filter(|address| !needs_interface(address.ip))
         .filter_map(|address| IpNet::new(address.ip, u8::try_from(address.bits?).ok()?).ok())
         .collect();
     let mut peers = theirs
         .addresses
         .iter()
-        .filter(|ip| is_usable(ip))
+        .filter(|ip| !needs_interface(**ip))
         .peekable();
     subnets.is_empty()
         || peers.peek().is_none()

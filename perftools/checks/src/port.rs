@@ -94,7 +94,7 @@ fn set_link_type(device: &Device, port: &Port, to_infiniband: bool) -> Option<St
         "mlx4_core" => {
             let kind = if to_infiniband { "ib" } else { "eth" };
             Some(format!(
-                "echo {kind} > /sys/bus/pci/devices/{slot}/mlx4_port{number}"
+                "when nothing uses the port: echo {kind} > /sys/bus/pci/devices/{slot}/mlx4_port{number}"
             ))
         }
         "mlx5_core" => {
@@ -124,11 +124,11 @@ fn or_other_type(device: &Device, port: &Port) -> String {
 fn failed_gsi_qp(device: &Device, port: &Port) -> Finding {
     let remedy = match &port.netdev {
         Some(netdev) if device.is_software() => format!(
-            "rdma link delete {0} && rdma link add {0} type rxe netdev {netdev}",
+            "when nothing uses {0}: rdma link delete {0} && rdma link add {0} type rxe netdev {netdev}",
             device.name
         ),
         _ => format!(
-            "unload the driver of {} and load it again; rdma resource show qp",
+            "when nothing uses {} (rdma resource show qp): unload its driver and load it again",
             device.name
         ),
     };
@@ -277,7 +277,9 @@ fn check_ethernet(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
             "{}, although network interface {name} is up",
             state_name(port)
         ))
-        .with_remedy(format!("ip link set {name} down && ip link set {name} up")),
+        .with_remedy(format!(
+            "when nothing uses {name}: ip link set {name} down && ip link set {name} up, and add the routes over {name} again, which the first command removes"
+        )),
     }
 }
 

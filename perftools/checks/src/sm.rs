@@ -53,20 +53,24 @@ fn check_port(device: &Device, port: &Port, found: Option<&PortSm>) -> Option<Fi
             describe(sm)
         ))
         .with_remedy(start),
-        Err(error) if error.contains("(EACCES)") || error.contains("(EPERM)") => {
-            Finding::unknown(format!(
-                "the subnet manager at LID {} can only be queried by root",
-                port.sm_lid
-            ))
-            .with_remedy("sudo ribinfo check sm")
-        }
+        Err(error) if error.is_denied() => Finding::unknown(format!(
+            "the subnet manager at LID {} can only be queried by root",
+            port.sm_lid
+        ))
+        .with_remedy("sudo ribinfo check sm"),
         // The port is configured, which its LIDs show.
         Err(_) if found.lacks_smi() => Finding::ok(format!(
             "LID {}, subnet manager at LID {}; this port cannot query it, because it has no queue pair 0 (virtual function or plane)",
             port.lid, port.sm_lid
         )),
+        // The fabric manager answers datagrams of Omni-Path only (`OPA_MGMT_BASE_VERSION`).
+        Err(_) if device.is_omni_path() => Finding::ok(format!(
+            "LID {}, fabric manager at LID {}; opainfo shows its state",
+            port.lid, port.sm_lid
+        )),
         Err(error) => {
-            let (text, _) = error.split_once("; ").unwrap_or((error, ""));
+            let text = &error.text;
+            let (text, _) = text.split_once("; ").unwrap_or((text, ""));
             Finding::fault(text).with_remedy(start)
         }
     })

@@ -85,8 +85,17 @@ pub struct Adapter {
     pub rdma_module: &'static str,
     /// The driver that is bound to the function.
     pub driver: Option<String>,
+    /// The function is a virtual one, which can be reserved for a guest.
+    pub is_virtual: bool,
     /// The modules of the running kernel are known, and the RDMA driver is not among them.
     pub lacks_module: bool,
+}
+
+impl Adapter {
+    /// Returns the kind of the adapter and its slot.
+    pub fn place(&self) -> String {
+        format!("{} in PCI slot {}", self.name, self.slot)
+    }
 }
 
 /// Returns the PCI functions that support RDMA.
@@ -111,6 +120,7 @@ pub(crate) fn adapters(root: &Root) -> Vec<Adapter> {
             pci_module: pci,
             rdma_module: rdma,
             driver: root.link(&format!("{BUS}/{slot}/driver")),
+            is_virtual: root.link(&format!("{BUS}/{slot}/physfn")).is_some(),
             // Modules without an alias are not in the list.
             lacks_module: !aliases.is_empty()
                 && !matches!(rdma, "qedr" | "ocrdma" | "iw_cxgb4")

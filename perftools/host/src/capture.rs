@@ -8,6 +8,9 @@ use std::path::{Component, Path};
 
 use crate::adapters::{self, alias_file};
 use crate::capture_directory::CaptureDirectory;
+use crate::environment::{CGROUP, MANAGER};
+use crate::facts::NETNS_MODE;
+use crate::interface_files;
 use crate::probe::Probe;
 use crate::redaction as keep;
 use crate::root::{PROBE, Root};
@@ -29,6 +32,15 @@ enum Part {
 }
 
 use Part::{Existence, LinkName, Redacted, Selected, Whole};
+
+/// The keys of `openib.conf` that are evaluated.
+const OPENIB_KEYS: [&str; 5] = [
+    "LOAD_EIPOIB",
+    "ONBOOT",
+    "UVERBS_LOAD",
+    "UMAD_LOAD",
+    "RDMA_UCM_LOAD",
+];
 
 /// The files of a capture. `*` stands for every name, or for a part of one.
 const FILES: &[(&str, Part)] = &[
@@ -91,6 +103,8 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/class/net/*/pkey", Whole),
     ("/sys/class/net/*/parent", Whole),
     ("/sys/class/net/*/bonding/slaves", Whole),
+    ("/sys/class/net/*/master", LinkName),
+    ("/sys/class/net/*/lower_*", LinkName),
     ("/sys/class/net/*/qos/trust", Whole),
     ("/sys/class/net/*/ecn/*/enable/*", Whole),
     ("/sys/class/net/*/ecn/roce_np/cnp_dscp", Whole),
@@ -102,6 +116,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/bus/pci/devices/*/vendor", Whole),
     ("/sys/bus/pci/devices/*/device", Whole),
     ("/sys/bus/pci/devices/*/driver", LinkName),
+    ("/sys/bus/pci/devices/*/physfn", LinkName),
     (
         "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
         Whole,
@@ -120,6 +135,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/kernel/mm/transparent_hugepage/enabled", Whole),
     ("/sys/module/*", Existence),
     ("/sys/module/ib_ipoib/parameters/ipoib_enhanced", Whole),
+    (NETNS_MODE, Whole),
     ("/proc/cmdline", Redacted(keep::command_line)),
     (crate::gpu::VERSION, Redacted(crate::gpu::redacted)),
     (crate::gpu::KERNEL, Whole),
@@ -142,6 +158,7 @@ const FILES: &[(&str, Part)] = &[
         "/proc/self/status",
         Redacted(|text| keep::prefixes(text, &["CapEff:", "Cpus_allowed_list:"])),
     ),
+    (CGROUP, Redacted(keep::cgroup)),
     ("/proc/self/uid_map", Whole),
     ("/proc/sys/kernel/hostname", Whole),
     ("/proc/sys/net/ipv4/conf/*/arp_ignore", Whole),
@@ -149,7 +166,7 @@ const FILES: &[(&str, Part)] = &[
     ("/proc/sys/sunrpc/svc_rdma", Existence),
     ("/.dockerenv", Existence),
     ("/run/.containerenv", Redacted(rootless)),
-    ("/run/systemd/container", Existence),
+    (MANAGER, Whole),
     ("/var/run/secrets/kubernetes.io", Existence),
     (
         "/etc/NetworkManager/system-connections/*.nmconnection",
@@ -160,7 +177,7 @@ const FILES: &[(&str, Part)] = &[
     ("/etc/fstab", Redacted(keep::mounts)),
     (
         "/etc/infiniband/openib.conf",
-        Redacted(|text| keep::assignments(text, &["LOAD_EIPOIB"], openib_variable)),
+        Redacted(|text| keep::assignments(text, &OPENIB_KEYS, openib_variable)),
     ),
     (
         "/etc/infiniband-diags/error_thresholds",
@@ -251,6 +268,15 @@ pub fn visit(
         for path in paths(root, pattern) {
             if let Some(entry) = entry(root, &path, *part) {
                 save(&path, entry)?;
+                visited.push(path);
+            }
+        }
+    }
+    for (directory, begin, end, source) in interface_files::FILES {
+        for path in paths(root, &format!("{directory}/{begin}*{end}")) {
+            let text = root.text(&path).unwrap_or_default();
+            if let Some(text) = interface_files::redacted(source, &text, &path) {
+                save(&path, Entry::File(text))?;
                 visited.push(path);
             }
         }

@@ -40,6 +40,8 @@ pub struct HostFacts {
     pub peer: Option<Result<PeerFacts, String>>,
     /// The kernel modules.
     pub modules: Modules,
+    /// The namespaces of the network share all RDMA devices (rdma-system(8)), if it is known.
+    pub shares_devices: Option<bool>,
     /// The PCI functions that support RDMA.
     pub adapters: Fact<Vec<Adapter>>,
     /// The limits of locked memory.
@@ -52,7 +54,7 @@ pub struct HostFacts {
     pub arp: BTreeMap<String, ArpSettings>,
     /// Flow control of Ethernet ports, by device and port.
     pub dcb: BTreeMap<(String, u32), Dcb>,
-    /// The profiles of NetworkManager for InfiniBand interfaces.
+    /// The profiles of InfiniBand interfaces.
     pub profiles: Vec<Profile>,
     /// The rules of udev that name IPoIB interfaces.
     pub udev_rules: Vec<UdevRule>,
@@ -95,6 +97,9 @@ fn counters_of(root: &Root, ports: Vec<(String, u32)>) -> Fact<BTreeMap<(String,
     })
 }
 
+/// The parameter of the kernel that `rdma system` sets: `Y` if namespaces share the devices.
+pub(crate) const NETNS_MODE: &str = "/sys/module/ib_core/parameters/netns_mode";
+
 impl HostFacts {
     /// Reads the facts. Those that take time are read when they are first used. `peer` is the
     /// result of the request to the peer.
@@ -118,6 +123,7 @@ impl HostFacts {
         let sockets = sockets.map(|path| listening(&root.text(path).unwrap_or_default()));
         Self {
             modules: Modules::read(root),
+            shares_devices: root.value(NETNS_MODE).map(|mode| mode == "Y"),
             adapters: {
                 let root = root.clone();
                 Fact::new(move || adapters::adapters(&root))
@@ -237,6 +243,23 @@ impl HostFacts {
             .iter()
             .find(|caps| caps.device == device && u32::from(caps.port) == port);
         found.and_then(|found| found.caps.as_ref().ok()).copied()
+    }
+
+    /// Returns `true` if rdma_cm supports the device. It supports neither EFA, nor usNIC, nor ports
+    /// for raw packets.
+    pub fn has_rdma_cm(&self, device: &Device) -> bool {
+        let mut ports = device.ports.iter();
+        let has_cm = |port: &Port| port.is_infiniband() || port.is_ethernet();
+        !device.is_usnic() && ports.any(|port| has_cm(port) && !self.is_raw(device, port))
+    }
+
+    /// Returns the bond, bridge or VRF that an interface belongs to.
+    pub fn master(&self, netdev: &str) -> Option<&Netdev> {
+        let link = self.netdev(netdev)?.master.as_deref();
+        let is_master = |other: &&Netdev| {
+            link == Some(other.name.as_str()) || other.slaves.iter().any(|slave| slave == netdev)
+        };
+        self.netdevs.iter().find(is_master)
     }
 
     /// Returns the IP addresses of a network interface.

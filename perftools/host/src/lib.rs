@@ -30,6 +30,7 @@ pub mod gpu;
 pub mod hardware;
 pub mod host_conf;
 pub mod hwaddr;
+mod interface_files;
 pub mod limits;
 pub mod link_caps;
 pub mod link_log;

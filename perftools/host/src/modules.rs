@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::eipoib::OPENIB_CONF;
 use crate::root::Root;
 
 /// Directory of rdma-core's lists of modules to load.
@@ -20,6 +21,14 @@ const WITNESSES: [(&str, &str); 4] = [
     ("rdma_ucm", "/sys/class/misc/rdma_cm"),
     ("ib_umad", "/sys/class/infiniband_mad/abi_version"),
     ("rpcrdma", "/proc/sys/sunrpc/svc_rdma"),
+];
+
+/// Keys of `openib.conf`, and the modules that openibd loads unless their value is `no`
+/// (`set_module_load_defaults` in the script of MLNX_OFED).
+pub(crate) const OPENIBD: [(&str, &str); 3] = [
+    ("UVERBS_LOAD", "ib_uverbs"),
+    ("UMAD_LOAD", "ib_umad"),
+    ("RDMA_UCM_LOAD", "rdma_ucm"),
 ];
 
 /// The modules of the kernel, and those that are configured to be loaded at boot.
@@ -65,6 +74,16 @@ impl Modules {
         }
         let text = root.text(MODULES).unwrap_or_default();
         modules.read_configuration(&text, MODULES);
+        let openib = root.text(OPENIB_CONF);
+        let has = |assignment: String| {
+            let text = openib.as_deref().unwrap_or_default();
+            text.lines().any(|line| line.trim() == assignment)
+        };
+        let by_openibd = OPENIBD.iter().filter(|_| has("ONBOOT=yes".to_owned()));
+        let by_openibd = by_openibd.filter(|(key, _)| !has(format!("{key}=no")));
+        modules
+            .configured
+            .extend(by_openibd.map(|(_, module)| (*module).to_owned()));
         modules
     }
 

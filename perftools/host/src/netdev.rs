@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use serde::Serialize;
@@ -45,6 +45,12 @@ pub struct Netdev {
     /// The interfaces that a bond consists of.
     #[serde(skip)]
     pub slaves: Vec<String>,
+    /// The bond, bridge or VRF that the interface belongs to.
+    #[serde(skip)]
+    pub master: Option<String>,
+    /// The interfaces below a VLAN, a bond or another stacked interface.
+    #[serde(skip)]
+    pub lower: Vec<String>,
 }
 
 /// The additional attributes of an IPoIB interface.
@@ -86,10 +92,25 @@ impl Netdev {
         (self.kind == TYPE_ETHERNET).then(|| octets.into())
     }
 
+    /// Returns `true` if the interface is a VLAN of another one, or stacked on it in another way.
+    /// Old captures do not have the links of the kernel, only the usual names of VLANs.
+    pub fn is_on(&self, netdev: &str) -> bool {
+        let id = self.name.strip_prefix(netdev);
+        let id = id.and_then(|rest| rest.strip_prefix('.'));
+        id.is_some_and(|id| id.parse::<u16>().is_ok())
+            || self.lower.iter().any(|name| name == netdev)
+    }
+
     /// Returns `true` if the interface has no hardware address, such as that of a tunnel.
     pub fn lacks_address(&self) -> bool {
         !matches!(self.kind, TYPE_ETHERNET | TYPE_INFINIBAND)
     }
+}
+
+/// Returns `true` if an address needs the name of an interface beside it, as the link-local ones of
+/// IPv6 do. A peer can connect to those of IPv4 without it.
+pub fn needs_interface(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Returns the handling of ARP requests on each interface, and on `all` interfaces.
@@ -164,5 +185,12 @@ fn read(root: &Root, name: &str) -> Option<Netdev> {
             .value(&file("bonding/slaves"))
             .map(|names| names.split_whitespace().map(str::to_owned).collect())
             .unwrap_or_default(),
+        master: root.link(&file("master")).filter(|name| is_name(name)),
+        lower: root
+            .list(&format!("/sys/class/net/{name}"))
+            .iter()
+            .filter_map(|entry| entry.strip_prefix("lower_").map(str::to_owned))
+            .filter(|name| is_name(name))
+            .collect(),
     })
 }

@@ -122,6 +122,8 @@ pub struct Mount {
     pub rdma: bool,
     /// The port of the server, if the options contain it.
     pub port: Option<u16>,
+    /// The mount is made on demand only: `noauto`.
+    pub is_on_demand: bool,
 }
 
 /// Returns the NFS mounts in `table`, the text of `/proc/mounts` or `/etc/fstab`.
@@ -144,6 +146,7 @@ pub fn mounts(table: &str) -> Vec<Mount> {
             target: target.to_owned(),
             rdma,
             port,
+            is_on_demand: options.split(',').any(|option| option == "noauto"),
         })
     };
     table.lines().filter_map(parse_line).collect()

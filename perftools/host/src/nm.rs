@@ -2,15 +2,69 @@
 
 use std::net::IpAddr;
 
+use super::interface_files;
 use super::root::{Root, is_name, unsigned};
 
 const DIRECTORY: &str = "/etc/NetworkManager/system-connections";
+
+/// The program that a profile configures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// NetworkManager.
+    #[default]
+    NetworkManager,
+    /// systemd-networkd.
+    Networkd,
+    /// netplan.
+    Netplan,
+    /// The scripts ifup and ifdown, and wicked.
+    Ifcfg,
+}
+
+impl Source {
+    /// Returns the setting of a transport mode.
+    pub fn mode(self, mode: &str) -> String {
+        match self {
+            Self::NetworkManager => format!("infiniband.transport-mode {mode}"),
+            Self::Networkd => format!("Mode={mode}"),
+            Self::Netplan => format!("infiniband-mode: {mode}"),
+            Self::Ifcfg if mode == "connected" => "CONNECTED_MODE=yes".to_owned(),
+            Self::Ifcfg => "CONNECTED_MODE=no".to_owned(),
+        }
+    }
+
+    /// Returns the setting of an MTU.
+    pub fn mtu(self, mtu: u32) -> String {
+        match self {
+            Self::NetworkManager => format!("infiniband.mtu {mtu}"),
+            Self::Networkd => format!("MTUBytes={mtu}"),
+            Self::Netplan => format!("mtu: {mtu}"),
+            Self::Ifcfg => format!("MTU={mtu}"),
+        }
+    }
+
+    /// Returns the command that applies a profile to an interface.
+    pub fn apply(self, interface: &str) -> String {
+        match self {
+            Self::NetworkManager => format!("nmcli device reapply {interface}"),
+            Self::Networkd => format!(
+                "when nothing uses {interface}: networkctl reload; networkctl reconfigure {interface}"
+            ),
+            Self::Netplan => "netplan apply".to_owned(),
+            Self::Ifcfg => {
+                format!("when nothing uses {interface}: ifdown {interface}; ifup {interface}")
+            }
+        }
+    }
+}
 
 /// The settings of a profile for an InfiniBand interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// The file.
     pub path: String,
+    /// The program that it configures.
+    pub source: Source,
     /// The name of the interface.
     pub interface: String,
     /// The transport mode: `datagram` or `connected`.
@@ -27,17 +81,33 @@ pub struct Profile {
     pub gateway: Option<IpAddr>,
 }
 
-/// Returns the profiles of InfiniBand interfaces. Only root can read them.
+impl Profile {
+    /// Returns the command, or the change to the file, that changes a setting.
+    pub fn change(&self, setting: &str) -> String {
+        match self.source {
+            Source::NetworkManager => format!("nmcli con mod {} {setting}", self.interface),
+            _ => format!("write {setting} in {}", self.path),
+        }
+    }
+}
+
+/// Returns the profiles of InfiniBand interfaces. Only root can read those of NetworkManager.
 pub(crate) fn infiniband_profiles(root: &Root) -> Vec<Profile> {
+    let mut profiles = of_network_manager(root);
+    profiles.extend(interface_files::profiles(root));
+    profiles
+}
+
+fn of_network_manager(root: &Root) -> Vec<Profile> {
     let files = root.files(DIRECTORY, ".nmconnection").into_iter();
     files
         .filter_map(|path| parse(&root.text(&path)?, path))
         .collect()
 }
 
-/// Returns the files of [`infiniband_profiles`].
+/// Returns the files of NetworkManager's profiles.
 pub(crate) fn infiniband_files(root: &Root) -> Vec<String> {
-    let profiles = infiniband_profiles(root).into_iter();
+    let profiles = of_network_manager(root).into_iter();
     profiles.map(|profile| profile.path).collect()
 }
 

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::environment::Manager;
 use crate::modules::is_module_name;
 use crate::opensm::CHECKED_KEYS;
 use crate::probe::{Firewall, Probe};
@@ -200,8 +201,9 @@ pub(crate) fn mounts(text: &str) -> String {
         let port = mount
             .port
             .map_or_else(String::new, |port| format!(",port={port}"));
+        let on_demand = if mount.is_on_demand { ",noauto" } else { "" };
         Some(format!(
-            "{source} {} nfs {transport}{port} 0 0",
+            "{source} {} nfs {transport}{port}{on_demand} 0 0",
             mount.target
         ))
     })
@@ -252,6 +254,11 @@ pub(crate) fn command_line(text: &str) -> String {
             .collect();
         Some(words.join(" "))
     })
+}
+
+/// Keeps the program that started a process.
+pub(crate) fn cgroup(text: &str) -> String {
+    Manager::from_cgroup(text).map_or_else(String::new, |manager| manager.to_cgroup())
 }
 
 /// Keeps the first word of each line.

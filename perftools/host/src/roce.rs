@@ -9,7 +9,7 @@ pub const V2: &str = "RoCE v2";
 
 /// Returns `true` if the port is a RoCE port.
 pub fn is_roce(device: &Device, port: &Port) -> bool {
-    port.is_ethernet() && !device.is_iwarp()
+    port.is_ethernet() && !device.is_iwarp() && !device.is_usnic()
 }
 
 /// Returns the version that rdma_cm uses: the configured one, or else the kernel's default, which

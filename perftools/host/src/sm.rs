@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ibumad::mad::{SmInfo, SmState};
 use ibumad::{ErrorKind, Lid, Port, PortAttr, PortState, RetryPolicy, Target};
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::link_caps::infiniband_ports;
@@ -23,12 +24,58 @@ pub struct PortSm {
     pub device: String,
     /// The port number, from 1.
     pub port: u8,
-    /// The subnet manager, or an error message.
-    pub sm: Result<Sm, String>,
+    /// The subnet manager, or the reason why it is not known.
+    pub sm: Result<Sm, SmError>,
     /// The other subnet managers of the subnet, or an error message. They take over if the master
     /// fails.
     #[serde(default)]
     pub standby: Option<Result<Vec<Sm>, String>>,
+}
+
+/// The reason why a subnet manager is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "CapturedError")]
+pub struct SmError {
+    /// The error of the kernel, if there is one.
+    pub errno: Option<i32>,
+    /// The message.
+    pub text: String,
+}
+
+impl SmError {
+    /// Returns `true` if this user may not send management datagrams.
+    pub fn is_denied(&self) -> bool {
+        [Errno::EACCES, Errno::EPERM]
+            .map(|errno| Some(errno as i32))
+            .contains(&self.errno)
+    }
+}
+
+/// An error in a capture. Those of version 0.1 have the message only.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum CapturedError {
+    Error { errno: Option<i32>, text: String },
+    Text(String),
+}
+
+impl From<CapturedError> for SmError {
+    fn from(error: CapturedError) -> Self {
+        const ERRORS: [(&str, Errno); 3] = [
+            ("Protocol not supported", Errno::EPROTONOSUPPORT),
+            ("(EACCES)", Errno::EACCES),
+            ("(EPERM)", Errno::EPERM),
+        ];
+        match error {
+            CapturedError::Error { errno, text } => Self { errno, text },
+            CapturedError::Text(text) => {
+                let mut errors = ERRORS.iter();
+                let found = errors.find(|(words, _)| text.contains(words));
+                let errno = found.map(|(_, errno)| *errno as i32);
+                Self { errno, text }
+            }
+        }
+    }
 }
 
 /// The attributes of a subnet manager (SMInfo).
@@ -51,7 +98,7 @@ impl PortSm {
     /// plane devices have no queue pair 0, and `ib_register_mad_agent` fails with EPROTONOSUPPORT.
     pub fn lacks_smi(&self) -> bool {
         let error = self.sm.as_ref().err();
-        error.is_some_and(|error| error.contains("Protocol not supported"))
+        error.is_some_and(|error| error.errno == Some(Errno::EPROTONOSUPPORT as i32))
     }
 
     /// Returns the subnet managers that wait to take over.
@@ -113,22 +160,26 @@ pub fn query_lid(lid: u16) -> Result<Option<PortSm>, String> {
     }))
 }
 
-fn query_port(port: &PortAttr, lid: Lid) -> Result<Sm, String> {
+fn query_port(port: &PortAttr, lid: Lid) -> Result<Sm, SmError> {
     if !lid.is_unicast() {
-        return Err(format!(
-            "no subnet manager has configured the port (SM LID {lid}); {START}"
-        ));
+        return Err(SmError {
+            errno: None,
+            text: format!("no subnet manager has configured the port (SM LID {lid}); {START}"),
+        });
     }
     let info = || {
         let smi = Port::open(&port.ca_name, port.port_num)?.subnet_management()?;
         smi.with_retry(RetryPolicy::new().timeout(TIMEOUT).tries(TRIES))
             .sm_info(&Target::Lid(lid))
     };
-    let info = info().map_err(|error: ibumad::Error| match error.kind() {
-        ErrorKind::TimedOut | ErrorKind::Refused => {
-            format!("the subnet manager at LID {lid} does not answer ({error}); {START}")
-        }
-        _ => format!("query the subnet manager: {error}"),
+    let info = info().map_err(|error: ibumad::Error| SmError {
+        errno: error.errno().map(|errno| errno.0),
+        text: match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::Refused => {
+                format!("the subnet manager at LID {lid} does not answer ({error}); {START}")
+            }
+            _ => format!("query the subnet manager: {error}"),
+        },
     })?;
     Ok(Sm::new(lid.0, &info))
 }
@@ -157,5 +208,28 @@ impl Sm {
             priority: info.priority(),
             state: info.state().0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_capture_keep_their_number() {
+        let error = SmError {
+            errno: Some(Errno::EPROTONOSUPPORT as i32),
+            text: "umad_register2: Protocol not supported (errno 93)".into(),
+        };
+        let old = serde_json::to_string(&error.text).expect("JSON");
+        let new = serde_json::to_string(&error).expect("JSON");
+        for text in [old, new] {
+            assert_eq!(
+                serde_json::from_str::<SmError>(&text).expect("an error"),
+                error
+            );
+        }
+        let denied: SmError = serde_json::from_str("\"umad_open_port: x (EACCES)\"").expect("JSON");
+        assert!(denied.is_denied() && !error.is_denied());
     }
 }

@@ -10,6 +10,7 @@ use base::log::log;
 use base::ports;
 use base::system::raise_open_files_limit;
 use base::threads::spawn_scoped;
+use host::netdev::needs_interface;
 use ibumad::{Ca, PortAttr};
 use ibverbs::{Device, device::TransportType};
 use session::restart::holds_removed_device;
@@ -232,9 +233,7 @@ fn own_addresses() -> Vec<IpAddr> {
                 _ => None,
             },
         )
-        .filter(|ip| {
-            !ip.is_loopback() && !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
-        })
+        .filter(|ip| !ip.is_loopback() && !needs_interface(*ip))
         .collect();
     addresses.sort();
     addresses.dedup();

@@ -62,6 +62,8 @@ pub mod state {
 
 /// Node type of an iWARP adapter in sysfs.
 const IWARP_ADAPTER: u32 = 4;
+/// Node types of usNIC in sysfs.
+const USNIC: [u32; 2] = [5, 6];
 
 /// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -194,6 +196,18 @@ impl Device {
         const DRIVERS: [&str; 7] = ["i40e", "hns3", "efa", "erdma", "mana", "gdma", "vmw_pvrdma"];
         let driver = self.driver.as_deref().unwrap_or_default();
         self.is_onboard || self.is_virtual || DRIVERS.contains(&driver)
+    }
+
+    /// Returns `true` if the device is a subfunction of an adapter, a device of the auxiliary bus.
+    pub fn is_subfunction(&self) -> bool {
+        let driver = self.driver.as_deref();
+        driver.is_some_and(|driver| driver == "mlx5_core.sf")
+    }
+
+    /// Returns `true` if the device is a usNIC of Cisco. It sends UDP packets from verbs, and has
+    /// neither RoCE nor rdma_cm.
+    pub fn is_usnic(&self) -> bool {
+        USNIC.contains(&self.node_type.code)
     }
 
     /// Returns `true` if the device is an iWARP device.

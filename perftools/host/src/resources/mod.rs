@@ -7,7 +7,7 @@
 mod counters;
 mod netlink;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::{fmt, fs, io};
 
 use base::error::{Error, Result};
@@ -160,9 +160,6 @@ pub struct Usage {
 pub struct Resources {
     /// The objects, sorted by device and owner.
     pub objects: Vec<Resource>,
-    /// The kinds that the kernel does not list, so that the number of their objects is unknown:
-    /// kernels before 5.14 list no shared receive queues and no contexts.
-    pub unlisted: BTreeSet<Kind>,
 }
 
 /// The code of the service type of queue pair 1 (`IB_QPT_GSI`).
@@ -214,7 +211,6 @@ pub fn query() -> Result<Resources> {
 fn query_kinds(kinds: &[Kind]) -> Result<Resources> {
     let mut processes = Processes::default();
     let mut resources = Resources::default();
-    let mut listed = BTreeSet::new();
     let failed = |error: io::Error| Error::system("query the RDMA objects of the kernel", &error);
     let Some((mut netlink, devices)) = open().map_err(failed)? else {
         return Ok(resources);
@@ -224,13 +220,10 @@ fn query_kinds(kinds: &[Kind]) -> Result<Resources> {
             let reply =
                 match netlink.dump(kind.codes().0, &[u32_attribute(DEV_INDEX, device.index)]) {
                     Ok(reply) => reply,
-                    Err(error) if is_absent(&error) => {
-                        resources.unlisted.insert(kind);
-                        continue;
-                    }
+                    // Kernels before 5.14 list no shared receive queues and no contexts.
+                    Err(error) if is_absent(&error) => continue,
                     Err(error) => return Err(failed(error)),
                 };
-            listed.insert(kind);
             for message in reply.messages() {
                 let found = objects(message, kind, |id| processes.get(id));
                 resources.objects.extend(found.map(|found| Resource {
@@ -240,8 +233,6 @@ fn query_kinds(kinds: &[Kind]) -> Result<Resources> {
             }
         }
     }
-    // The kernel has the same error for a device that was removed in the meantime.
-    resources.unlisted.retain(|kind| !listed.contains(kind));
     resources.objects.sort();
     Ok(resources)
 }

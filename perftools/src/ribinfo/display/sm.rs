@@ -44,7 +44,7 @@ impl<'a> From<&'a PortSm> for SmPortRow<'a> {
             port: found.port,
             sm,
             standby: found.standby().iter().map(row).collect(),
-            error: found.sm.as_ref().err().map(String::as_str),
+            error: found.sm.as_ref().err().map(|error| error.text.as_str()),
         }
     }
 }
@@ -108,6 +108,6 @@ fn line(found: &PortSm) -> String {
         Err(_) if found.lacks_smi() => format!(
             "{port}: this port cannot query the subnet manager, because it has no queue pair 0 (virtual function or plane); `ribinfo stat` shows its LID"
         ),
-        Err(error) => format!("{port}: {error}"),
+        Err(error) => format!("{port}: {}", error.text),
     }
 }

@@ -11,10 +11,7 @@ use super::program::{devices, roce_devices};
 
 /// Returns the objects of this process on a device.
 fn own(device: &str) -> Vec<Resource> {
-    let all = resources::query().expect("the objects");
-    // The kernel of the lab lists all kinds.
-    assert!(all.unlisted.is_empty(), "{:?}", all.unlisted);
-    let mut found = all.objects;
+    let mut found = resources::query().expect("the objects").objects;
     let this =
         |owner: &Owner| matches!(owner, Owner::Process { pid, .. } if *pid == std::process::id());
     found.retain(|found| found.device == device && this(&found.owner));

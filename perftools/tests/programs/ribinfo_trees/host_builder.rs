@@ -71,7 +71,7 @@ impl Host {
         self.tree.write(path.trim_start_matches('/'), text);
     }
 
-    fn read(&self, path: &str) -> String {
+    pub(super) fn read(&self, path: &str) -> String {
         fs::read_to_string(self.path().join(path)).unwrap_or_default()
     }
 
@@ -79,6 +79,13 @@ impl Host {
         let path = self.path().join(path);
         let removed = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
         removed.unwrap_or_else(|e| panic!("{}: {}: {e}", self.source, path.display()));
+    }
+
+    /// Creates a link to a name in the parent directory.
+    pub(super) fn link(&self, path: &str, target: &str) {
+        let link = self.path().join(path);
+        fs::create_dir_all(link.parent().expect("a parent")).expect("directories");
+        symlink(Path::new("..").join(target), link).expect("a link");
     }
 
     fn load(&self, module: &str) {
@@ -136,12 +143,12 @@ impl Host {
                 self.write(&format!("{path}/vendor"), vendor);
                 self.write(&format!("{path}/device"), model);
                 if let [driver] = driver {
-                    let link = self.path().join(&path).join("driver");
-                    symlink(format!("../drivers/{driver}"), link).expect("a link");
+                    self.link(&format!("{path}/driver"), driver);
                 }
             }
             ["pci", slot, rest @ ..] => self.pci(slot, rest),
             ["load", module] => self.load(module),
+            ["link", path, target] => self.link(path, target),
             _ => return false,
         }
         true
@@ -198,6 +205,8 @@ impl Host {
             ["container", "docker"] => self.write(".dockerenv", ""),
             ["container", "podman"] => self.write("run/.containerenv", ""),
             ["container", "pod"] => self.write("var/run/secrets/kubernetes.io/.keep", ""),
+            ["container", runtime] => self.write("run/systemd/container", runtime),
+            ["remove", path] => self.remove(path),
             ["no-netdev", name] => self.no_netdev(name),
             ["no-address", name] => {
                 self.list("/addresses")
@@ -225,16 +234,11 @@ impl Host {
         match words {
             ["state", device, state] => self.state(device, 1, state),
             ["memlock", kib] => self.memlock(kib.parse::<u64>().expect("a number") * 1024),
-            ["vlan", name, parent, mtu, ip] => {
-                let number: u32 = self.read(&format!("sys/class/net/{parent}/address"))[15..17]
-                    .parse()
-                    .expect("a number");
-                let address = format!("02:00:00:00:00:{number:02}");
-                self.netdev(name, "1", &address, &[mtu, ip]);
-                let gid = format!("::ffff:{}", ip.split('/').next().expect("an address"));
-                let gid: std::net::Ipv6Addr = gid.parse().expect("a GID");
-                let device = format!("rdma{number}");
-                self.gid(&device, 1, "8", &gid.to_string(), "RoCE v2", name);
+            ["vlan", name, lower, mtu, ip] => self.stack(name, lower, mtu, ip),
+            ["bridge", name, lower, ip] => {
+                let mtu = self.read(&format!("sys/class/net/{lower}/mtu"));
+                self.stack(name, lower, &mtu, ip);
+                self.link(&format!("sys/class/net/{lower}/master"), name);
             }
             ["mtu", name, mtu] => self.write(&format!("sys/class/net/{name}/mtu"), mtu),
             ["active-mtu", device, code] => {
@@ -312,7 +316,9 @@ impl Host {
             _ => ("mlx5_core", "100 Gb/sec (4X EDR)"),
         };
         let driver = setting("driver", driver);
-        let guid = format!("0200:00ff:fe00:{number:04x}");
+        // That of a software device is the EUI-64 of the MAC, and firmware has any.
+        let begin = if driver == "none" { "0000" } else { "0200" };
+        let guid = format!("{begin}:00ff:fe00:{number:04x}");
         let file = |path: &str, text: &str| self.write(&format!("{CLASS}/{name}/{path}"), text);
         file(
             "node_type",
@@ -339,8 +345,7 @@ impl Host {
                 file(&format!("device/{kind}_link_width"), &width);
             }
             file("device/uevent", &format!("PCI_SLOT_NAME={slot}"));
-            let link = self.path().join(format!("{CLASS}/{name}/device/driver"));
-            symlink(format!("../bus/pci/drivers/{driver}"), link).expect("a link");
+            self.link(&format!("{CLASS}/{name}/device/driver"), &driver);
         }
         let ports: usize = setting("ports", "1").parse().expect("a number");
         let has_mad = matches!(kind, Kind::InfiniBand | Kind::Roce) && driver != "mana";
@@ -388,7 +393,9 @@ impl Host {
         file("rate", rate);
         file("lid", lid);
         file("sm_lid", sm_lid);
-        file("pkeys/0", "0xffff");
+        if kind != Kind::Iwarp {
+            file("pkeys/0", "0xffff");
+        }
         file("gids/0", &format!("fe80:0000:0000:0000:{guid}"));
     }
 
@@ -407,15 +414,20 @@ impl Host {
             let (first, rest) = gid.split_at(4);
             let (second, third) = rest.split_at(4);
             let gid = format!("{first}:{second}:{third}:0000:0000:0000:0000:0000");
-            self.write(&format!("{CLASS}/{name}/ports/1/gids/0"), &gid);
             if has_parent {
-                self.write(&format!("{CLASS}/{name}/parent"), netdev);
+                self.gid(name, 1, "0", &gid, "IB/RoCE v1", netdev);
+            } else {
+                // Kernels before 6.5 have no interface of an entry of iWARP.
+                self.write(&format!("{CLASS}/{name}/ports/1/gids/0"), &gid);
             }
         } else {
             // EUI-64 of the address, as addrconf_ifid_eui48 makes the default GIDs.
             let link_local = format!("fe80:0000:0000:0000:0000:00ff:fe00:{number:04x}");
-            self.gid(name, 1, "0", &link_local, "IB/RoCE v1", netdev);
-            self.gid(name, 1, "1", &link_local, "RoCE v2", netdev);
+            self.gids(name, 0, &link_local, netdev);
+        }
+        // Soft-iWARP has no such attribute.
+        if kind == Kind::Roce && has_parent {
+            self.write(&format!("{CLASS}/{name}/parent"), netdev);
         }
         if ip == "-" {
             return;
@@ -430,12 +442,32 @@ impl Host {
                 }
                 Err(_) => ip.to_owned(),
             };
-            self.gid(name, 1, "2", &gid, "IB/RoCE v1", netdev);
-            self.gid(name, 1, "3", &gid, "RoCE v2", netdev);
+            self.gids(name, 2, &gid, netdev);
         }
     }
 
-    fn gid(&self, device: &str, port: u32, index: &str, gid: &str, kind: &str, netdev: &str) {
+    /// Adds an address to the GID table. Soft-RoCE has entries of RoCE v2 only.
+    fn gids(&self, device: &str, index: u32, gid: &str, netdev: &str) {
+        let is_software = !self
+            .path()
+            .join(format!("{CLASS}/{device}/device"))
+            .exists();
+        if is_software {
+            return self.gid(device, 1, &(index / 2).to_string(), gid, "RoCE v2", netdev);
+        }
+        self.gid(device, 1, &index.to_string(), gid, "IB/RoCE v1", netdev);
+        self.gid(device, 1, &(index + 1).to_string(), gid, "RoCE v2", netdev);
+    }
+
+    pub(super) fn gid(
+        &self,
+        device: &str,
+        port: u32,
+        index: &str,
+        gid: &str,
+        kind: &str,
+        netdev: &str,
+    ) {
         let path = format!("{CLASS}/{device}/ports/{port}");
         self.write(&format!("{path}/gids/{index}"), gid);
         self.write(&format!("{path}/gid_attrs/types/{index}"), kind);
@@ -450,7 +482,7 @@ impl Host {
     }
 
     /// Adds an interface: its MTU and an address.
-    fn netdev(&mut self, name: &str, kind: &str, hardware: &str, rest: &[&str]) {
+    pub(super) fn netdev(&mut self, name: &str, kind: &str, hardware: &str, rest: &[&str]) {
         let file =
             |path: &str, text: &str| self.write(&format!("sys/class/net/{name}/{path}"), text);
         file("type", kind);
@@ -485,21 +517,6 @@ impl Host {
         self.write(&format!("{path}/phys_state"), physical);
         if state != "4: ACTIVE" {
             self.list("/sms").retain(|sm| sm["device"] != device);
-        }
-    }
-
-    fn memlock(&mut self, bytes: u64) {
-        self.write(
-            "proc/self/limits",
-            &format!("Max locked memory {bytes} {bytes} bytes\n"),
-        );
-        let result = if bytes < 16 << 20 {
-            json!({"Err": "cannot register 16777216 bytes (ENOMEM)"})
-        } else {
-            json!({"Ok": null})
-        };
-        for registration in self.list("/registrations") {
-            registration["result"] = result.clone();
         }
     }
 

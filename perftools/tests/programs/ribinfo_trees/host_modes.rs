@@ -2,7 +2,8 @@
 //! rule names the function of the kernel that it follows.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+
+use serde_json::json;
 
 use super::host_builder::{CLASS, Host};
 
@@ -14,9 +15,10 @@ impl Host {
             .flatten()
         {
             let port = device.path().join("ports/1");
-            for index in ["2", "3"] {
-                let ndev = port.join("gid_attrs/ndevs").join(index);
-                if fs::read_to_string(&ndev).is_ok_and(|text| text.trim() == netdev) {
+            for index in ["1", "2", "3"] {
+                let read = |table: &str| fs::read_to_string(port.join(table).join(index));
+                let is_local = read("gids").is_ok_and(|gid| gid.starts_with("fe80"));
+                if !is_local && read("gid_attrs/ndevs").is_ok_and(|text| text.trim() == netdev) {
                     for table in ["gids", "gid_attrs/types", "gid_attrs/ndevs"] {
                         fs::remove_file(port.join(table).join(index)).expect("an entry");
                     }
@@ -25,11 +27,52 @@ impl Host {
         }
     }
 
+    /// Adds an interface on top of that of a RoCE device, which has its addresses in the GID table
+    /// (`is_eth_port_of_netdev_filter`).
+    pub(super) fn stack(&mut self, name: &str, lower: &str, mtu: &str, ip: &str) {
+        let hardware = self.read(&format!("sys/class/net/{lower}/address"));
+        self.netdev(name, "1", hardware.trim(), &[mtu, ip]);
+        self.link(&format!("sys/class/net/{name}/lower_{lower}"), lower);
+        let ip = ip.split('/').next().expect("an address");
+        let gid: std::net::Ipv6Addr = format!("::ffff:{ip}").parse().expect("an address");
+        for device in fs::read_dir(self.path().join(CLASS))
+            .expect("devices")
+            .flatten()
+        {
+            let device = device.file_name().into_string().expect("a name");
+            let port = format!("{CLASS}/{device}/ports/1");
+            let ndevs = self.path().join(format!("{port}/gid_attrs/ndevs"));
+            let mut ndevs = fs::read_dir(ndevs).into_iter().flatten().flatten();
+            let is_on = ndevs.any(|file| fs::read_to_string(file.path()).is_ok_and(|n| n == lower));
+            if is_on {
+                let own = self.read(&format!("{port}/gids/0"));
+                self.gid(&device, 1, "7", &own, "RoCE v2", name);
+                self.gid(&device, 1, "8", &gid.to_string(), "RoCE v2", name);
+            }
+        }
+    }
+
+    /// Sets the limit of locked memory.
+    pub(super) fn memlock(&mut self, bytes: u64) {
+        self.write(
+            "proc/self/limits",
+            &format!("Max locked memory {bytes} {bytes} bytes\n"),
+        );
+        let result = if bytes < 16 << 20 {
+            json!({"Err": "cannot register 16777216 bytes (ENOMEM)"})
+        } else {
+            json!({"Ok": null})
+        };
+        for registration in self.list("/registrations") {
+            registration["result"] = result.clone();
+        }
+    }
+
     /// Makes the device a virtual function. It has no SMI, so that SMInfo and PortInfo cannot be
     /// queried (`mlx5_ib_port_immutable`), and its link of PCIe has no width.
     pub(super) fn make_virtual(&mut self, device: &str) {
-        let path = self.path().join(format!("{CLASS}/{device}/device"));
-        symlink("../0000:10:00.0", path.join("physfn")).expect("a link");
+        let path = format!("{CLASS}/{device}/device");
+        self.link(&format!("{path}/physfn"), "0000:10:00.0");
         for kind in ["current", "max"] {
             self.write(
                 &format!("{CLASS}/{device}/device/{kind}_link_speed"),

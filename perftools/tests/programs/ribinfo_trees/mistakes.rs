@@ -10,6 +10,7 @@ use host::HostFacts;
 use host::root::Root;
 
 use super::host_builder::Host;
+use crate::common::ribinfo;
 
 /// The drivers of rdma-core's providers, with the word of the builder.
 pub(super) const DRIVERS: &[(&str, &str)] = &[
@@ -115,6 +116,22 @@ fn healthy_hosts_of_every_driver_have_no_finding() {
     assert_eq!(alarms, "");
 }
 
+#[test]
+fn the_whole_check_of_a_large_host_fits_on_a_screen() {
+    let mut large = lines("roce", "mlx5_core", 8);
+    large.push("switchdev rdma0 net0 23".to_owned());
+    large.push("switchdev rdma1 net1 23".to_owned());
+    let of_drivers = DRIVERS.iter();
+    let of_drivers = of_drivers.map(|(word, driver)| lines(word, driver, 8));
+    for lines in of_drivers.chain([large]) {
+        let host = Host::new("a large host", &lines);
+        let (text, status) = ribinfo(host.path(), &["check", "-q"]);
+        assert_eq!((text.as_str(), status), ("", 0), "{lines:?}");
+        let (text, _) = ribinfo(host.path(), &["check"]);
+        assert!(text.lines().count() <= 30, "{lines:?}\n{text}");
+    }
+}
+
 /// A mistake in a host with one device `rdma0` and, over Ethernet, the interface `net0`.
 pub(super) struct Mistake {
     /// The word of the builder, or `""` for every host.
@@ -193,7 +210,12 @@ pub(super) const MISTAKES: &[Mistake] = &[
         ["modules", "programs cannot use verbs", "modprobe ib_uverbs"],
     ),
     mistake(
-        ["", ""],
+        ["roce", ""],
+        "unload rdma_ucm",
+        ["modules", "cannot use rdma_cm", "modprobe rdma_ucm"],
+    ),
+    mistake(
+        ["ib", ""],
         "unload rdma_ucm",
         ["modules", "cannot use rdma_cm", "modprobe rdma_ucm"],
     ),
@@ -367,8 +389,8 @@ pub(super) const MISTAKES: &[Mistake] = &[
     ),
     mistake(
         ["roce", "hns3"],
-        "pcie rdma0 16.0 8",
-        ["link", "slot: 16.0", "BIOS"],
+        "pcie rdma0 8.0 8",
+        ["link", "slot: 8.0", "BIOS"],
     ),
     mistake(
         ["ib", ""],
@@ -480,7 +502,7 @@ pub(super) const MISTAKES: &[Mistake] = &[
     mistake(
         ["roce", ""],
         "/sys/kernel/config/rdma_cm/rdma0/ports/1/default_roce_mode = IB/RoCE v1",
-        ["roce", "cannot be routed", "RoCE v2"],
+        ["roce", "rdma_cm uses IB/RoCE v1", "RoCE v2"],
     ),
 ];
 

@@ -7,8 +7,8 @@ use super::mistakes::{DRIVERS, MISTAKES, findings, lines};
 /// Remedies, and lines that make the host as it is after them.
 const APPLIED: &[(&str, &str)] = &[
     (
-        "when nothing uses net0",
-        "gid rdma0 0 fe80::ff:fe00:77 \"IB/RoCE v1\" net0\ngid rdma0 1 fe80::ff:fe00:77 \"RoCE v2\" net0",
+        "ip link set net0 down && ip link set net0 up",
+        "gid rdma0 0 fe80::ff:fe00:77 \"RoCE v2\" net0",
     ),
     (
         "mount -o rdma,port=20049",
@@ -108,6 +108,32 @@ fn applied_remedies_leave_no_finding() {
     println!("{applied} remedies applied");
     assert_eq!(wrong, "");
     assert!(applied >= 300, "{applied}");
+}
+
+#[test]
+fn remedies_that_interrupt_something_have_a_condition() {
+    const INTERRUPTING: [&str; 7] = [
+        "addr del",
+        " down && ",
+        "link delete",
+        "umount",
+        "modprobe -r",
+        " reset",
+        "openibd restart",
+    ];
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/checks/src");
+    let mut found = 0;
+    for file in std::fs::read_dir(sources).expect("the checks").flatten() {
+        let text = std::fs::read_to_string(file.path()).expect("a source");
+        for line in text.lines().filter(|line| !line.trim().starts_with("//")) {
+            if INTERRUPTING.iter().any(|word| line.contains(word)) {
+                found += 1;
+                let has_condition = line.contains("when nothing uses") || line.contains("{when}");
+                assert!(has_condition, "{}: {line}", file.path().display());
+            }
+        }
+    }
+    assert!(found >= 8, "{found}");
 }
 
 #[test]
