@@ -83,8 +83,12 @@ impl LoadError {
         self.library
     }
 
-    /// Returns what to install.
+    /// Returns what to install, or how to build a program that can load libraries.
     pub const fn help(&self) -> &'static str {
+        if cfg!(all(target_env = "musl", target_feature = "crt-static")) {
+            return "build with `-C target-feature=-crt-static` or for a glibc target; a static \
+                    program of musl cannot load libraries";
+        }
         match self.library {
             Library::Ibverbs => {
                 "install libibverbs (Debian, Ubuntu: libibverbs1 and ibverbs-providers; Fedora, \

@@ -98,46 +98,30 @@
 
 #![forbid(unsafe_code)]
 
-mod arrivals;
-mod control;
-mod deadlines;
+mod api;
 mod deferred;
-mod engine;
+mod device;
 mod failure;
-mod group;
-mod immediates;
-mod lent;
-mod messages;
-mod nic;
+mod memory;
 mod options;
-mod path;
-mod peer;
-mod protection;
-mod qp;
-mod queue;
-mod records;
-mod region;
-mod remote_region;
-mod shared;
-mod state;
-mod stripe;
-mod transfer;
-mod work;
+mod protocol;
+mod runtime;
+mod waker;
 
 pub use ibverbs::{Error, ErrorKind, Result};
 
-pub use crate::control::{Control, StreamControl};
-pub use crate::engine::Engine;
-pub use crate::group::PeerGroup;
-pub use crate::immediates::ImmCounter;
+pub use crate::api::engine::Engine;
+pub use crate::api::group::PeerGroup;
+pub use crate::api::peer::Peer;
+pub use crate::api::transfer::Transfer;
+pub use crate::memory::region::{Region, Release};
 pub use crate::options::{EngineOptions, TransferOptions};
-pub use crate::path::PathStatus;
-pub use crate::peer::Peer;
-pub use crate::protection::Token;
-pub use crate::region::{Region, Release};
-pub use crate::remote_region::RemoteRegion;
-pub use crate::stripe::Span;
-pub use crate::transfer::Transfer;
+pub use crate::protocol::Token;
+pub use crate::protocol::control::{Control, StreamControl};
+pub use crate::protocol::immediates::ImmCounter;
+pub use crate::protocol::path::PathStatus;
+pub use crate::protocol::remote_region::RemoteRegion;
+pub use crate::protocol::stripe::Span;
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

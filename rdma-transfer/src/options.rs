@@ -89,6 +89,23 @@ impl EngineOptions {
     }
 }
 
+/// Limit of the wait, which is added to the time.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl EngineOptions {
+    /// Returns the wait after a number of earlier failures, varied by up to a quarter.
+    pub(crate) fn backoff(&self, failures: u32, salt: u64) -> Duration {
+        let doubled = self
+            .min_backoff
+            .saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX));
+        let wait = doubled.min(self.max_backoff).min(LONGEST_BACKOFF);
+        // The multiplier of Knuth's multiplicative hash.
+        let hash = (salt ^ u64::from(failures)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+        let part = u32::try_from(hash).unwrap_or(0);
+        wait + wait / 4 * part / 1024
+    }
+}
+
 impl Default for EngineOptions {
     fn default() -> Self {
         Self::new()
@@ -153,5 +170,26 @@ setters! {
         imm: Option<u32>,
         deadline: Option<Duration>,
         device: Option<usize>,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backoff_doubles_up_to_its_limit() {
+        let options = EngineOptions::new()
+            .min_backoff(Duration::from_millis(10))
+            .max_backoff(Duration::from_secs(1));
+        let mut salts = 0..100;
+        assert!(salts.all(|salt| {
+            let wait = |failures| options.backoff(failures, salt).as_millis();
+            (10..=12).contains(&wait(0))
+                && (40..=50).contains(&wait(2))
+                && (1000..=1250).contains(&wait(7))
+                && (1000..=1250).contains(&wait(1000))
+        }));
+        assert_ne!(options.backoff(3, 1), options.backoff(3, 2));
     }
 }

@@ -89,6 +89,11 @@ impl WcStatus {
                  invalidate only the remote key of a bound type 2 window"
             }
             Self::LOC_LEN_ERR => "make the receive buffer at least as large as the message",
+            Self::WR_FLUSH_ERR if direction == Direction::Send => {
+                "check if the connection ended or an earlier request failed; on iWARP, let the \
+                 connecting side send first, and send from the accepting side after that message \
+                 has arrived"
+            }
             Self::WR_FLUSH_ERR => "check if the connection ended or an earlier request failed",
             Self::REM_INV_REQ_ERR => {
                 "check that the peer's receive buffer is at least as large as the message"

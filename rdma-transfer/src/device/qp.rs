@@ -3,30 +3,15 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ibverbs::{Endpoint, Error, ErrorKind, Psn, QueuePair, Rc, RcPath, Result};
+use ibverbs::{Error, ErrorKind, Psn, QueuePair, Rc, RcPath, Result};
 use rdmacm::active::Resolving;
 use rdmacm::{
     Accepting, ConnectParams, ConnectRequest, Connecting, Connection, InProgress, ListenOptions,
     Listener, Resolver, Route,
 };
-use serde::{Deserialize, Serialize};
 
-use crate::region::ACCESS;
-
-/// The address of a queue pair, which the peer needs to connect.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Address {
-    /// InfiniBand or RoCE.
-    Verbs { endpoint: Endpoint, mtu: u32 },
-    /// iWARP. The address of the listener, at the side that accepts, and the private data that a
-    /// connect request must have: it can come from another program, or from an earlier epoch.
-    Cm {
-        listener: Option<SocketAddr>,
-        secret: u64,
-        /// Number of messages that this side can receive before it has reported the first one.
-        receives: u32,
-    },
-}
+use crate::memory::region::ACCESS;
+use crate::protocol::message::Address;
 
 /// A queue pair that waits for the peer over iWARP.
 #[derive(Debug)]

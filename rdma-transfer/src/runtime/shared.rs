@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use ibverbs::{Error, ErrorKind, Result};
 
 use crate::deferred;
+use crate::device::nic::{Handler, Nic};
 use crate::failure::lock;
-use crate::immediates::Immediates;
-use crate::nic::{Handler, Nic, Waker, wait_readable};
+use crate::memory::region::{Domain, Owner, PART, RegionMemory};
 use crate::options::EngineOptions;
-use crate::region::{Domain, Owner, PART, RegionMemory};
+use crate::protocol::immediates::Immediates;
+use crate::waker::{Waker, wait_readable};
 
 /// Time after which a thread looks for lost events while requests are in flight.
 const BUSY: Duration = Duration::from_millis(10);

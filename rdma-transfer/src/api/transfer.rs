@@ -1,13 +1,13 @@
 //! Transfers and their progress.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind, Result};
 
 use crate::failure::{Failure, lock};
+use crate::protocol::progress::Progress;
 
 /// A transfer in flight. Dropping it does not end the transfer.
 ///
@@ -114,80 +114,6 @@ impl fmt::Debug for Transfer {
             .field("bytes", &state.bytes)
             .field("bytes_done", &state.bytes_done)
             .finish()
-    }
-}
-
-/// The progress of a transfer.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    state: Mutex<State>,
-    ended: Condvar,
-    /// Number of canceled transfers of the engine, so that peers look for their jobs.
-    cancels: Arc<AtomicU64>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Number of jobs that have not ended.
-    in_flight: usize,
-    bytes: u64,
-    bytes_done: u64,
-    /// The first failure.
-    failure: Option<Failure>,
-    is_canceled: bool,
-    is_confirmed: bool,
-}
-
-impl Progress {
-    pub(crate) fn new(jobs: usize, bytes: u64, cancels: Arc<AtomicU64>) -> Arc<Self> {
-        let state = State {
-            in_flight: jobs,
-            bytes,
-            bytes_done: 0,
-            failure: None,
-            is_canceled: false,
-            is_confirmed: true,
-        };
-        Arc::new(Self {
-            state: Mutex::new(state),
-            ended: Condvar::new(),
-            cancels,
-        })
-    }
-
-    /// Records transferred bytes.
-    pub(crate) fn add_bytes(&self, bytes: u64) {
-        lock(&self.state).bytes_done += bytes;
-    }
-
-    /// Records the end of a job. No device accesses memory for it anymore.
-    pub(crate) fn end_job(&self, failure: Option<&Failure>) {
-        let mut state = lock(&self.state);
-        state.in_flight -= 1;
-        if state.failure.is_none() {
-            state.failure = failure.cloned();
-        }
-        self.ended.notify_all();
-    }
-
-    /// Records that a job ends although the peer has not confirmed that no device of its side
-    /// accesses memory for it.
-    pub(crate) fn set_unconfirmed(&self) {
-        lock(&self.state).is_confirmed = false;
-    }
-
-    /// Lets the jobs end early, unless the transfer has ended.
-    pub(crate) fn cancel(&self, reason: &Failure) {
-        let mut state = lock(&self.state);
-        if state.in_flight > 0 {
-            state.is_canceled = true;
-            state.failure.get_or_insert_with(|| reason.clone());
-            self.cancels.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    pub(crate) fn is_canceled(&self) -> bool {
-        lock(&self.state).is_canceled
     }
 }
 

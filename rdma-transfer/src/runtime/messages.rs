@@ -1,18 +1,17 @@
 //! The messages between two engines, and what each one changes.
 
-use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, Result};
 
-use crate::control::{MAX_REQUESTS, Message, Unknown, VERSION};
+use crate::device::queue::Queue;
+use crate::device::{Path, Waiting};
 use crate::failure::{Failure, lock};
-use crate::nic::backoff;
-use crate::path::{Link, Path};
-use crate::queue::Queue;
-use crate::shared::Core;
-use crate::state::State;
+use crate::protocol::message::{MAX_NAME, MAX_REQUESTS, Message, VERSION, malformed};
+use crate::protocol::path::Fate;
+use crate::runtime::shared::Core;
+use crate::runtime::state::State;
 
 /// Maximum number of jobs, and of regions, in flight on a path. Over iWARP, those that the peer has
 /// receives for can be complete and not acknowledged. One more job can be posted in part.
@@ -27,9 +26,6 @@ const TIME_PER_BYTE: Duration = Duration::from_nanos(50);
 const OVERHEAD: usize = 64;
 /// The part of that time for which a peer does not wait at first.
 const BURST: Duration = Duration::from_millis(10);
-/// Maximum length of the name of a region in bytes.
-pub(crate) const MAX_NAME: usize = 256;
-
 impl State {
     pub(crate) fn send(&mut self, message: &Message) {
         let sent = message
@@ -89,12 +85,12 @@ impl State {
                 address,
             } => {
                 if let Some(path) = self.path(path, epoch)? {
-                    path.remote.address = Some(address);
+                    path.remote_up(address)?;
                 }
             }
             Message::Ready { path, epoch } => {
                 if let Some(path) = self.path(path, epoch)? {
-                    path.remote.is_connected = true;
+                    path.remote_ready()?;
                 }
             }
             Message::Down {
@@ -106,14 +102,14 @@ impl State {
                     return Err(malformed("more jobs than a path has"));
                 }
                 if let Some(path) = self.path(number, epoch)? {
-                    path.closed_by_peer = Some(unknown);
+                    path.remote_down(unknown)?;
                     self.settle(core, number);
                 }
             }
             Message::Settled { path, epoch, known } => {
-                let is_closed = |path: &mut Path| matches!(path.link, Link::Closed(_));
-                if self.path(path, epoch)?.is_some_and(is_closed) {
-                    self.settled(core, path, &known, now);
+                if let Some(path) = self.path(path, epoch)? {
+                    let jobs = path.settled(&known, now)?;
+                    self.settled(jobs, now);
                 }
             }
             Message::Received { path, epoch, count } => {
@@ -178,7 +174,7 @@ impl State {
         self.remote_devices = devices;
         let paths = 0..count;
         self.paths = paths
-            .map(|number| Path::new(number, number % here, now))
+            .map(|number| Path::new(number, number % here, &core.options, now))
             .collect();
         Ok(())
     }
@@ -193,14 +189,10 @@ impl State {
     /// Answers the peer's `Down`, if both sides have closed the path.
     pub(crate) fn settle(&mut self, core: &Core, number: usize) {
         let path = &mut self.paths[number];
-        if !matches!(path.link, Link::Closed(_)) {
-            return;
-        }
         let epoch = path.epoch;
-        let Some(unknown) = path.closed_by_peer.take() else {
+        let Some(mut known) = path.question() else {
             return;
         };
-        let mut known = unknown;
         let arrivals = &self.arrivals;
         known
             .jobs
@@ -215,30 +207,23 @@ impl State {
         });
     }
 
-    /// Ends the epoch of a path that both sides have closed. Jobs that have not arrived continue
-    /// on other paths.
-    fn settled(&mut self, core: &Core, number: usize, known: &Unknown, now: Instant) {
-        let path = &mut self.paths[number];
-        path.begin_epoch();
-        let salt = path.epoch << 16 | number as u64;
-        path.retry_at = now + backoff(&core.options, path.failures.saturating_sub(1), salt);
-        let unsettled = std::mem::take(&mut path.unsettled);
-        // The peer decides how long the lists are.
-        let jobs: HashSet<_> = known.jobs.iter().copied().collect();
-        let regions: HashSet<_> = known.regions.iter().copied().collect();
-        for waiting in unsettled {
+    /// Ends the jobs of an epoch that have arrived. The others continue on other paths.
+    fn settled(&mut self, jobs: Vec<(Waiting, Fate)>, now: Instant) {
+        for (waiting, fate) in jobs {
             let transfer = &waiting.job.transfer;
-            let has_arrived = |id| jobs.contains(&id);
-            if waiting.job.id().is_some_and(has_arrived) {
-                transfer.progress.add_bytes(waiting.bytes());
-                self.end_job(&waiting.job);
-                continue;
-            }
-            if regions.contains(&transfer.remote.id) {
-                let what = "the peer has released the region";
-                let _ = transfer
-                    .failure
-                    .set(Failure::new(ErrorKind::Completion, what));
+            match fate {
+                Fate::Arrived => {
+                    transfer.progress.add_bytes(waiting.bytes());
+                    self.end_job(&waiting.job);
+                    continue;
+                }
+                Fate::Released => {
+                    let what = "the peer has released the region";
+                    let _ = transfer
+                        .failure
+                        .set(Failure::new(ErrorKind::Completion, what));
+                }
+                Fate::Unknown => {}
             }
             self.assign(waiting);
         }
@@ -280,11 +265,6 @@ impl State {
     }
 }
 
-fn malformed(what: &str) -> Error {
-    let what = format!("the peer has sent a wrong control message: {what}");
-    Error::new(ErrorKind::Malformed, "transfer", what)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -293,14 +273,14 @@ mod tests {
     use ibverbs::RemoteMemory;
 
     use super::*;
-    use crate::arrivals::Notice;
-    use crate::control::{Control, MAX_LEN, MAX_PATHS};
-    use crate::nic::{Nic, Waker};
+    use crate::device::nic::Nic;
+    use crate::memory::region::Owner;
     use crate::options::EngineOptions;
-    use crate::path::Remote;
-    use crate::qp::Address;
-    use crate::region::Owner;
-    use crate::remote_region::RemoteRegion;
+    use crate::protocol::arrivals::Notice;
+    use crate::protocol::control::Control;
+    use crate::protocol::message::{Address, MAX_LEN, MAX_PATHS, Unknown};
+    use crate::protocol::remote_region::RemoteRegion;
+    use crate::waker::Waker;
 
     const KEY: RemoteMemory = RemoteMemory {
         addr: 0,
@@ -379,35 +359,32 @@ mod tests {
         ]
     }
 
+    /// Gives up creating a queue pair.
+    fn close(core: &Core, state: &mut State) {
+        state.closed(core, 0, Instant::now());
+    }
+
     #[test]
     fn messages_of_other_epochs_change_nothing() {
         with_path(|core, state, sent| {
             let now = Instant::now();
-            state.paths[0].begin_epoch();
+            close(core, state);
+            let [_, _, down, settled, _] = of_path(0, 0);
+            for message in [down, settled] {
+                state.handle(core, message, now);
+            }
+            assert_eq!((state.paths[0].epoch, lock(sent).len()), (1, 2));
             for closed in [false, true] {
                 if closed {
-                    state.paths[0].link = Link::Closed(now);
+                    close(core, state);
                 }
+                let count = lock(sent).len();
                 for message in [of_path(0, 0), of_path(0, 2)].concat() {
                     state.handle(core, message, now);
                 }
-                let path = &state.paths[0];
-                assert_eq!((path.epoch, path.remote), (1, Remote::default()));
-                assert!(path.closed_by_peer.is_none() && lock(sent).is_empty());
+                assert_eq!((state.paths[0].epoch, lock(sent).len()), (1, count));
             }
-            assert!(state.ended.is_none());
-            let [_, _, down, settled, _] = of_path(0, 1);
-            state.paths[0].link = Link::Idle;
-            state.handle(core, settled.clone(), now);
-            assert_eq!(state.paths[0].epoch, 1, "this side has not closed its own");
-            state.handle(core, down, now);
-            assert!(lock(sent).is_empty(), "not before it has");
-            state.closed(core, 0, now);
-            state.paths[0].connecting_since = Some(now);
-            state.handle(core, settled, now);
-            let path = &state.paths[0];
-            assert!(path.epoch == 2 && path.retry_at > now);
-            assert_eq!(path.connecting_since, None);
+            assert!(state.ended.is_none(), "{:?}", state.ended);
         });
     }
 
@@ -433,7 +410,8 @@ mod tests {
             };
             state.arrivals.add(&notice).expect("few transfers");
             lock(&core.owner.releases.registered).insert(5);
-            state.paths[0].link = Link::Closed(Instant::now());
+            close(core, state);
+            lock(sent).clear();
             let down = |jobs, regions| Message::Down {
                 path: 0,
                 epoch: 0,
@@ -474,7 +452,10 @@ mod tests {
             offer("two keys", 2),
             offer(&"n".repeat(MAX_NAME + 1), 1),
         ];
-        for wrong in of_path(1, 0).into_iter().chain(others) {
+        // The path is idle, so only the first and the third message of a peer are in order.
+        let [_, ready, _, settled, _] = of_path(0, 0);
+        let wrong = of_path(1, 0).into_iter().chain([ready, settled]);
+        for wrong in wrong.chain(others) {
             with_path(|core, state, sent| {
                 let now = Instant::now();
                 state.handle(core, key(0), now);

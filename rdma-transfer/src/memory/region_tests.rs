@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use fake_provider::{Fake, Profile};
 
 use super::*;
-use crate::nic::Nic;
+use crate::device::nic::Nic;
 use crate::options::EngineOptions;
 
 /// Bytes that record the number of users of their memory when they are dropped.

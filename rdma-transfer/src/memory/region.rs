@@ -15,9 +15,9 @@ use ibverbs::{
 };
 
 use crate::failure::lock;
-use crate::lent::{Lent, Returned, SharedOwner};
-use crate::nic::Waker;
-use crate::remote_region::RemoteRegion;
+use crate::memory::lent::{Lent, Returned, SharedOwner};
+use crate::protocol::remote_region::RemoteRegion;
+use crate::waker::Waker;
 
 /// Access of peers to writable regions.
 pub(crate) const ACCESS: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ);

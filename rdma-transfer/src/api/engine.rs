@@ -9,16 +9,18 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, MemoryOptions, Result};
 
-use crate::control::{Control, MAX_PATHS, MAX_REQUESTS, StreamControl};
+use crate::api::peer::Peer;
 use crate::deferred;
+use crate::device::nic::Nic;
 use crate::failure::lock;
-use crate::immediates::ImmCounter;
-use crate::nic::{Nic, Waker};
+use crate::memory::region::{Owner, Region, Releases};
 use crate::options::EngineOptions;
-use crate::peer::Peer;
-use crate::protection::Token;
-use crate::region::{Owner, Region, Releases};
-use crate::shared::{Core, Shared};
+use crate::protocol::Token;
+use crate::protocol::control::{Control, StreamControl};
+use crate::protocol::immediates::ImmCounter;
+use crate::protocol::message::{MAX_PATHS, MAX_REQUESTS};
+use crate::runtime::shared::{Core, Shared};
+use crate::waker::Waker;
 
 /// Devices that transfer data together. Regions, peers and counters belong to one engine, which
 /// can be dropped before them.

@@ -1,4 +1,4 @@
-//! The work of a peer: its transfers and their jobs.
+//! The work of a peer: its transfers and their jobs. `M` is the type of the memory of this side.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU32;
@@ -6,12 +6,11 @@ use std::sync::{Arc, OnceLock};
 
 use ibverbs::RemoteMemory;
 
-use crate::arrivals::Notice;
 use crate::failure::Failure;
-use crate::region::RegionMemory;
-use crate::remote_region::RemoteRegion;
-use crate::stripe::Span;
-use crate::transfer::Progress;
+use crate::protocol::arrivals::Notice;
+use crate::protocol::progress::Progress;
+use crate::protocol::remote_region::RemoteRegion;
+use crate::protocol::stripe::Span;
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub(crate) enum Operation {
 
 /// The part of a transfer that one peer has.
 #[derive(Debug)]
-pub(crate) struct PeerTransfer {
+pub(crate) struct PeerTransfer<M> {
     pub(crate) operation: Operation,
     /// Its jobs end with a notice.
     pub(crate) notices: bool,
@@ -34,7 +33,7 @@ pub(crate) struct PeerTransfer {
     pub(crate) jobs: u32,
     /// Number of jobs that have not ended.
     pub(crate) unfinished: AtomicU32,
-    pub(crate) region: Arc<RegionMemory>,
+    pub(crate) region: Arc<M>,
     pub(crate) remote: RemoteRegion,
     /// Device to use as long as it works.
     pub(crate) device: Option<usize>,
@@ -43,7 +42,7 @@ pub(crate) struct PeerTransfer {
     pub(crate) failure: OnceLock<Failure>,
 }
 
-impl PeerTransfer {
+impl<M> PeerTransfer<M> {
     /// Returns `true` if nothing more is posted for it.
     pub(crate) fn is_over(&self) -> bool {
         self.failure.get().is_some() || self.progress.is_canceled()
@@ -52,12 +51,12 @@ impl PeerTransfer {
 
 /// The share of a transfer that one path transfers at a time.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) transfer: Arc<PeerTransfer>,
+pub(crate) struct Job<M> {
+    pub(crate) transfer: Arc<PeerTransfer<M>>,
     pub(crate) number: u32,
 }
 
-impl Job {
+impl<M> Job<M> {
     pub(crate) fn notice(&self) -> Notice {
         Notice {
             transfer: self.transfer.number,
@@ -75,9 +74,9 @@ impl Job {
 }
 
 /// A job with requests that are not posted yet.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) job: Arc<Job>,
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting<M> {
+    pub(crate) job: Arc<Job<M>>,
     pub(crate) spans: VecDeque<Span>,
     /// A request was posted.
     pub(crate) is_started: bool,
@@ -85,8 +84,8 @@ pub(crate) struct Waiting {
     pub(crate) is_cut: bool,
 }
 
-impl Waiting {
-    pub(crate) fn new(job: Arc<Job>, spans: VecDeque<Span>) -> Self {
+impl<M> Waiting<M> {
+    pub(crate) fn new(job: Arc<Job<M>>, spans: VecDeque<Span>) -> Self {
         Self {
             job,
             spans,
@@ -105,6 +104,18 @@ impl Waiting {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.spans.iter().map(|span| span.len as u64).sum()
+    }
+}
+
+#[cfg(test)]
+impl<M> Waiting<M> {
+    pub(crate) fn shape(&self) -> impl std::hash::Hash + use<M> {
+        (
+            self.job.number,
+            self.spans.len(),
+            self.is_started,
+            self.is_cut,
+        )
     }
 }
 

@@ -3,23 +3,23 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ibverbs::{
-    Batch, CompletionQueue, CqId, CqOptions, Direction, Error, ErrorKind, Pool, QpOptions,
+    Batch, Buf, CompletionQueue, CqId, CqOptions, Direction, Error, ErrorKind, Pool, QpOptions,
     QueuePair, Rc, RcPath, RemoteMemory, Result, Retired, WcStatus, wr,
 };
 
-use crate::arrivals::Notice;
-use crate::control::MAX_REQUESTS;
+use crate::device::nic::Open;
+use crate::device::qp::Qp;
+use crate::device::{Event, Job, Records, Waiting};
 use crate::failure::Failure;
-use crate::nic::Open;
+use crate::memory::region::{PART, RegionMemory, Token, Uses, out_of_bounds};
 use crate::options::EngineOptions;
-use crate::qp::{Address, Qp};
-use crate::records::{Event, Record, Records};
-use crate::region::{PART, RegionMemory, Token, Uses, out_of_bounds};
-use crate::stripe::Span;
-use crate::work::{Job, Keys, Operation, Waiting};
+use crate::protocol::arrivals::Notice;
+use crate::protocol::message::{Address, MAX_REQUESTS};
+use crate::protocol::stripe::Span;
+use crate::protocol::work::{Keys, Operation};
 
 /// Maximum number of requests that are posted with one doorbell, at most
 /// [`max_batch`](ibverbs::QpOptions::max_batch).
@@ -28,6 +28,10 @@ const BATCH: usize = 32;
 /// Number of polls without an event that find completions until the events are lost. A device may
 /// send no more after one was lost.
 const MAX_SILENT: u32 = 16;
+
+/// Maximum time until all requests of a queue pair are flushed. Drivers that flush them need far
+/// less, and the paths of other peers wait for it.
+const MAX_DRAIN: Duration = Duration::from_millis(20);
 
 /// Maximum number of requests between two signaled ones.
 const UNSIGNALED: usize = 16;
@@ -237,12 +241,10 @@ impl Queue {
         destroyed
     }
 
-    /// Retires the completions that have arrived. Failures are ignored before the queue pair is
-    /// destroyed (`is_last`).
+    /// Retires the completions that have arrived.
     pub(crate) fn poll(
         &mut self,
         now: Instant,
-        is_last: bool,
         mut report: impl FnMut(Event),
     ) -> std::result::Result<(), Fault> {
         // Armed before it is polled, so that a later completion causes an event.
@@ -264,29 +266,41 @@ impl Queue {
                 polled += 1;
                 let retired = qp.retire(completion).map_err(Error::from)?;
                 if let Err(error) = retired.check() {
-                    if is_last {
-                        continue;
-                    }
                     return Err(fault(&mut self.records, &retired, &error));
                 }
-                if retired.direction() == Direction::Send {
-                    self.records.complete(retired.tag(), &mut report);
-                    continue;
+                if let Some(buf) = retire(&mut self.records, retired, &mut report)? {
+                    qp.post_recv(wr::recv(buf)).map_err(Error::from)?;
                 }
-                let buf = retired.into_buf().ok_or_else(unexpected_message)?;
-                let notice = Notice::from_bytes(&buf).ok_or_else(unexpected_message)?;
-                match qp.post_recv(wr::recv(buf)) {
-                    Err(_) if is_last => {}
-                    posted => posted.map_err(Error::from)?,
-                }
-                self.records.note_received();
-                report(Event::Arrived(notice));
             }
             if polled >= self.max_polled {
                 self.is_behind = true;
                 return Ok(());
             }
         }
+    }
+
+    /// Stops the queue pair before it is destroyed, and returns what it has done until then.
+    ///
+    /// On InfiniBand and RoCE the device acknowledges a message when it arrives, and the peer takes
+    /// its job as ended. So the device must receive no more, and each message that has arrived must
+    /// be counted. Over iWARP this side acknowledges what it has counted, so the rest is repeated.
+    pub(crate) fn drain(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        let Self {
+            qp, cq, records, ..
+        } = self;
+        let Some(qp) = qp.get().filter(|_| !records.need_acks()) else {
+            return events;
+        };
+        // A driver that does not flush, and a device that has failed, receive no more either.
+        let _ = qp.drain(&mut [cq], MAX_DRAIN, |each| {
+            let Ok(retired) = each else { return };
+            if retired.check().is_ok() {
+                // What is no notice counts as nothing.
+                let _ = retire(records, retired, |event| events.push(event));
+            }
+        });
+        events
     }
 
     /// Returns the number of messages that have arrived, if the peer must be told.
@@ -472,29 +486,27 @@ impl Queue {
         }
     }
 
-    /// Returns the jobs whose requests are in flight, with their pieces and the rest of the first
-    /// waiting job if it was started. The queue pair is destroyed, or will be.
+    /// Returns the jobs whose requests are in flight. The queue pair is destroyed, or will be.
     pub(crate) fn take_unfinished(&mut self, waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
-        let mut jobs: Vec<Waiting> = Vec::new();
-        for Record { job, span, .. } in self.records.drain() {
-            let Some(job) = job else { continue };
-            match jobs.last_mut() {
-                Some(last) if Arc::ptr_eq(&last.job, &job) => last.spans.extend(span),
-                _ => jobs.push(Waiting::new(job, span.into_iter().collect())),
-            }
-        }
-        if waiting.front().is_some_and(|front| front.is_started) {
-            if let Some(front) = waiting.pop_front() {
-                match jobs.last_mut() {
-                    Some(last) if Arc::ptr_eq(&last.job, &front.job) => {
-                        last.spans.extend(front.spans);
-                    }
-                    _ => jobs.push(Waiting::new(front.job, front.spans)),
-                }
-            }
-        }
-        jobs
+        self.records.take_unfinished(waiting)
     }
+}
+
+/// Reports a successful completion. Returns the buffer of a message.
+fn retire(
+    records: &mut Records,
+    retired: Retired,
+    mut report: impl FnMut(Event),
+) -> Result<Option<Buf>> {
+    if retired.direction() == Direction::Send {
+        records.complete(retired.tag(), report);
+        return Ok(None);
+    }
+    let buf = retired.into_buf().ok_or_else(unexpected_message)?;
+    let notice = Notice::from_bytes(&buf).ok_or_else(unexpected_message)?;
+    records.note_received();
+    report(Event::Arrived(notice));
+    Ok(Some(buf))
 }
 
 /// Returns the failure of a request, with its job if its memory is the reason.

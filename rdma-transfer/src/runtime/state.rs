@@ -8,19 +8,17 @@ use std::time::Instant;
 
 use ibverbs::{ErrorKind, RemoteMemory, Result};
 
-use crate::arrivals::{Arrivals, Notice};
-use crate::control::{Control, Message, Unknown};
-use crate::deadlines::Deadlines;
+use crate::device::queue::{Fault, Queue};
+use crate::device::{Event, Job, Path, PeerTransfer, Waiting};
 use crate::failure::Failure;
-use crate::immediates::{Immediates, PeerImmediates};
-use crate::nic::backoff;
-use crate::path::{Link, Path};
-use crate::qp::Address;
-use crate::queue::{Fault, Queue};
-use crate::records::Event;
-use crate::remote_region::RemoteRegion;
-use crate::shared::Core;
-use crate::work::{Job, Keys, PeerTransfer, Waiting};
+use crate::protocol::arrivals::{Arrivals, Notice};
+use crate::protocol::control::Control;
+use crate::protocol::deadlines::Deadlines;
+use crate::protocol::immediates::{Immediates, PeerImmediates};
+use crate::protocol::message::{Address, Message};
+use crate::protocol::remote_region::RemoteRegion;
+use crate::protocol::work::Keys;
+use crate::runtime::shared::Core;
 
 pub(crate) struct State {
     pub(crate) control: Box<dyn Control>,
@@ -81,8 +79,7 @@ impl State {
 
     /// Returns `true` if no queue pair exists, and none will be created by a step in progress.
     pub(crate) fn is_closed(&self) -> bool {
-        let is_closed = |path: &Path| matches!(path.link, Link::Idle | Link::Closed(_));
-        self.paths.iter().all(is_closed)
+        self.paths.iter().all(Path::is_closed)
     }
 
     /// Returns the paths that are ready, only those of a device if one of them is.
@@ -103,11 +100,11 @@ impl State {
 
     /// Adds a job to a path, or to those that wait for one.
     pub(crate) fn add(&mut self, path: Option<usize>, waiting: Waiting) {
-        match path {
-            _ if self.ended.is_some() => self.end_job(&waiting.job),
-            Some(path) => self.paths[path].waiting.push_back(waiting),
-            None => self.pending.push_back(waiting),
+        if self.ended.is_some() {
+            return self.end_job(&waiting.job);
         }
+        let jobs = path.and_then(|path| self.paths[path].waiting());
+        jobs.unwrap_or(&mut self.pending).push_back(waiting);
     }
 
     /// Gives a job to the path with the fewest requests, unless it is over.
@@ -119,7 +116,8 @@ impl State {
         let mut paths = self.eligible(transfer.device);
         paths.sort_by_key(|&path| {
             let path = &mut self.paths[path];
-            let waiting: usize = path.waiting.iter().map(|job| job.spans.len()).sum();
+            let jobs = path.waiting().into_iter().flatten();
+            let waiting: usize = jobs.map(|job| job.spans.len()).sum();
             waiting + path.queue().map_or(0, |queue| queue.in_flight())
         });
         self.add(paths.first().copied(), waiting);
@@ -161,14 +159,14 @@ impl State {
             self.cancels = cancels;
             self.remove_over();
         }
-        self.end_unconfirmed(core, now);
+        self.end_unconfirmed(now);
     }
 
     /// Ends the jobs that are over and on paths that the peer has not closed in time.
-    fn end_unconfirmed(&mut self, core: &Core, now: Instant) {
+    fn end_unconfirmed(&mut self, now: Instant) {
         let mut over = Vec::new();
         for path in &mut self.paths {
-            over.extend(path.take_unconfirmed(core.options.settle, now));
+            over.extend(path.take_unconfirmed(now));
         }
         for waiting in over {
             waiting.job.transfer.progress.set_unconfirmed();
@@ -179,7 +177,7 @@ impl State {
     /// Ends the jobs that are over and not started, and shortens those that are started.
     fn remove_over(&mut self) {
         let mut over = Vec::new();
-        let queues = self.paths.iter_mut().map(|path| &mut path.waiting);
+        let queues = self.paths.iter_mut().filter_map(Path::waiting);
         for queue in queues.chain([&mut self.pending]) {
             for mut waiting in std::mem::take(queue) {
                 if !waiting.job.transfer.is_over() {
@@ -214,16 +212,12 @@ impl State {
         for waiting in std::mem::take(&mut self.pending) {
             self.end_job(&waiting.job);
         }
-        for number in 0..self.paths.len() {
-            // Those of closed paths have no queue pair anymore.
-            if matches!(self.paths[number].link, Link::Closed(_)) {
-                self.end_unsettled(number);
-            }
-        }
+        (0..self.paths.len()).for_each(|number| self.end_unsettled(number));
     }
 
+    /// Ends the jobs of a closed path, which has no queue pair anymore.
     fn end_unsettled(&mut self, number: usize) {
-        for waiting in std::mem::take(&mut self.paths[number].unsettled) {
+        for waiting in self.paths[number].take_unsettled() {
             self.end_job(&waiting.job);
         }
     }
@@ -279,7 +273,7 @@ impl State {
             return;
         };
         let mut events = Vec::new();
-        let polled = queue.poll(now, false, |event| events.push(event));
+        let polled = queue.poll(now, |event| events.push(event));
         if queue.is_behind {
             nic.waker.wake();
         }
@@ -310,16 +304,13 @@ impl State {
 
     /// Posts the probe when both sides are connected.
     fn probe(&mut self, number: usize, now: Instant) {
-        let path = &mut self.paths[number];
-        let must_probe = path.remote.is_connected && !path.is_probed;
-        if let (true, Some((queue, _))) = (must_probe, path.usable()) {
-            if queue.must_wait() {
-                return;
-            }
-            let posted = queue.post_probe(now);
-            path.is_probed = true;
-            self.check(number, posted.map_err(Fault::from));
-        }
+        let queue = self.paths[number].must_probe();
+        let Some(queue) = queue.filter(|queue| !queue.must_wait()) else {
+            return;
+        };
+        let posted = queue.post_probe(now);
+        self.paths[number].probe_posted();
+        self.check(number, posted.map_err(Fault::from));
     }
 
     pub(crate) fn process(&mut self, core: &Core, number: usize, events: Vec<Event>, now: Instant) {
@@ -329,8 +320,7 @@ impl State {
                 Event::Ended(job) => self.end_job(&job),
                 Event::Probed => {
                     let path = &mut self.paths[number];
-                    if path.usable().is_some() {
-                        path.ready_at = Some(now);
+                    if path.probed(now) {
                         core.nics[path.device].works();
                         self.assign_pending();
                         self.post_all(now);
@@ -353,105 +343,66 @@ impl State {
 
     pub(crate) fn created(
         &mut self,
-        core: &Core,
         number: usize,
         created: Result<(Queue, Address)>,
         now: Instant,
     ) {
         let path = &mut self.paths[number];
-        let epoch = path.epoch;
         match created {
             Ok((queue, address)) => {
-                path.link = Link::Offered(Box::new(queue));
-                self.send(&Message::Up {
-                    path: number,
-                    epoch,
-                    address,
-                });
+                let message = path.created(queue, address);
+                self.send(&message);
             }
-            Err(error) => {
-                path.link = Link::Idle;
-                path.count_failure(Failure::from(&error));
-                let salt = path.epoch << 16 | number as u64;
-                path.retry_at = now + backoff(&core.options, path.failures - 1, salt);
-            }
+            Err(error) => path.not_created(Failure::from(&error), now),
         }
     }
 
     /// Records the result of a step to connect a path.
     pub(crate) fn connected(
         &mut self,
-        core: &Core,
         number: usize,
         queue: Box<Queue>,
         result: Result<bool>,
         now: Instant,
     ) {
         let path = &mut self.paths[number];
-        let epoch = path.epoch;
-        if let Ok(false) = result {
-            let since = *path.connecting_since.get_or_insert(now);
-            path.link = Link::Offered(queue);
-            if now.saturating_duration_since(since) > core.options.stall {
-                let what = format!("not connected after {:?}", core.options.stall);
-                path.fail(&Failure::new(ErrorKind::TimedOut, &what));
-            }
-            return;
-        }
-        path.link = Link::Live(queue);
         match result {
-            Ok(_) => self.send(&Message::Ready {
-                path: number,
-                epoch,
-            }),
-            Err(error) => path.fail(&Failure::from(&error)),
+            Ok(false) => path.connecting(queue, now),
+            Ok(true) => {
+                let message = path.connected(queue);
+                self.send(&message);
+            }
+            Err(error) => path.not_connected(queue, &Failure::from(&error)),
         }
     }
 
-    /// Polls a queue pair for the last time, before it is destroyed. Its jobs that are not started
-    /// continue on other paths.
-    pub(crate) fn drain(&mut self, core: &Core, number: usize, queue: &mut Queue, now: Instant) {
-        self.paths[number].close(core.options.max_backoff, now);
-        let mut events = Vec::new();
-        // The queue pair is destroyed anyway.
-        let _ = queue.poll(now, true, |event| events.push(event));
+    /// Records the result of stopping a queue pair before it is destroyed. The jobs that wait for
+    /// it continue on other paths.
+    pub(crate) fn drained(
+        &mut self,
+        core: &Core,
+        number: usize,
+        queue: &mut Queue,
+        events: Vec<Event>,
+        mut waiting: VecDeque<Waiting>,
+        now: Instant,
+    ) {
         self.process(core, number, events, now);
-        let path = &mut self.paths[number];
-        path.unsettled = queue.take_unfinished(&mut path.waiting);
-        for waiting in std::mem::take(&mut self.paths[number].waiting) {
+        let unsettled = queue.take_unfinished(&mut waiting);
+        self.paths[number].set_unsettled(unsettled);
+        for waiting in waiting {
             self.assign(waiting);
         }
         self.post_all(now);
     }
 
-    /// Records that the queue pair of a path does not exist anymore, and tells the peer.
+    /// Records that the queue pair of a path does not exist anymore, and reports it to the peer.
     pub(crate) fn closed(&mut self, core: &Core, number: usize, now: Instant) {
-        let path = &mut self.paths[number];
-        path.link = Link::Closed(now);
-        let reason = path.fault.take().or_else(|| self.ended.clone());
-        path.count_failure(reason.unwrap_or_else(|| {
-            Failure::new(
-                ErrorKind::Disconnected,
-                "the peer has closed its queue pair",
-            )
-        }));
+        let message = self.paths[number].closed(self.ended.as_ref(), now);
         if self.ended.is_some() {
             return self.end_unsettled(number);
         }
-        let jobs = path.unsettled.iter().map(|waiting| &waiting.job);
-        let mut regions: Vec<u64> = jobs.clone().map(|job| job.transfer.remote.id).collect();
-        regions.sort_unstable();
-        regions.dedup();
-        let unknown = Unknown {
-            jobs: jobs.filter_map(|job| job.id()).collect(),
-            regions,
-        };
-        let epoch = path.epoch;
-        self.send(&Message::Down {
-            path: number,
-            epoch,
-            unknown,
-        });
+        self.send(&message);
         self.settle(core, number);
     }
 }

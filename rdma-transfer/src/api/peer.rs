@@ -2,34 +2,30 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ibverbs::{Error, ErrorKind, RemoteMemory, Result};
+use ibverbs::{Error, ErrorKind, Result};
 
-use crate::arrivals::MAX_JOBS;
-use crate::control::{Control, Message};
+use crate::api::transfer::Transfer;
 use crate::deferred;
+use crate::device::{Job, Path, PeerTransfer, Waiting};
 use crate::failure::{Failure, lock};
-use crate::messages::MAX_NAME;
-use crate::nic::Handler;
+use crate::memory::region::Region;
 use crate::options::TransferOptions;
-use crate::path::{Link, PathStatus, Step};
-use crate::queue::Queue;
-use crate::region::Region;
-use crate::remote_region::RemoteRegion;
-use crate::shared::{Core, Shared};
-use crate::state::State;
-use crate::stripe::{Span, distribute};
-use crate::transfer::{Progress, Transfer};
-use crate::work::{Job, Operation, PeerTransfer, Waiting};
-
-/// Maximum number of control messages that are handled before those of the next peer. Handling them
-/// takes about as long as waking the thread for a message, so that a peer that sends without pause
-/// hardly delays the others.
-const MAX_MESSAGES: usize = 16;
+use crate::protocol::arrivals::MAX_JOBS;
+use crate::protocol::control::Control;
+use crate::protocol::message::{MAX_NAME, Message, VERSION};
+use crate::protocol::path::PathStatus;
+use crate::protocol::progress::Progress;
+use crate::protocol::remote_region::RemoteRegion;
+use crate::protocol::stripe::{Span, distribute};
+use crate::protocol::work::Operation;
+use crate::runtime::peer::PeerInner;
+use crate::runtime::shared::{Core, Shared};
+use crate::runtime::state::State;
 
 /// A connected engine. Clones refer to the same connection, which ends when the last one is
 /// dropped.
@@ -62,16 +58,6 @@ impl Drop for Handle {
     }
 }
 
-/// The connection to a peer.
-pub(crate) struct PeerInner {
-    core: Arc<Core>,
-    this: Weak<Self>,
-    state: Mutex<State>,
-    /// A path of a disconnected peer was closed, or messages of the peer have arrived.
-    changed: Condvar,
-    control: Option<Arc<OwnedFd>>,
-}
-
 /// A checked transfer with one peer that was not submitted yet.
 pub(crate) struct Plan<'a> {
     pub(crate) peer: &'a Peer,
@@ -88,7 +74,7 @@ impl Peer {
             descriptor.map_err(|error| Error::new(ErrorKind::Os, "connect", error.to_string()))?;
         let mut state = State::new(control, &core.immediates);
         state.send(&Message::Hello {
-            version: crate::control::VERSION,
+            version: VERSION,
             random: state.random,
             devices: core.nics.len(),
             queue_pairs: core.options.queue_pairs,
@@ -233,10 +219,10 @@ impl Peer {
     pub fn paths(&self) -> Vec<PathStatus> {
         let inner = &self.0.inner;
         let mut state = lock(&inner.state);
-        let status = |path: &mut crate::path::Path| PathStatus {
+        let status = |path: &mut Path| PathStatus {
             device: inner.core.nics[path.device].name.clone(),
             is_ready: path.is_ready(),
-            failures: path.all_failures,
+            failures: path.failures,
             last_failure: path.last_failure.as_ref().map(ToString::to_string),
             in_flight: path.queue().map_or(0, |queue| queue.in_flight()),
         };
@@ -376,169 +362,6 @@ impl Plan<'_> {
         for path in paths {
             state.post(path, now);
         }
-    }
-}
-
-impl PeerInner {
-    /// Handles the next message of the peer. Returns `false` if there is none.
-    fn handle_message(&self, now: Instant) -> bool {
-        let mut state = lock(&self.state);
-        if !state.can_receive(now) {
-            return false;
-        }
-        let message = state.receive(now);
-        let has_message = message.is_some();
-        if let Some(message) = message {
-            state.handle(&self.core, message, now);
-        }
-        has_message
-    }
-
-    /// Destroys the queue pairs of this side, and ends the transfers.
-    fn disconnect(&self, reason: &Failure) {
-        let now = {
-            let mut state = lock(&self.state);
-            state.disconnect(reason);
-            state.now.unwrap_or_else(Instant::now)
-        };
-        self.changed.notify_all();
-        for device in 0..self.core.nics.len() {
-            self.poll(device, now);
-        }
-        // A thread may be destroying one.
-        let state = lock(&self.state);
-        let closed = self
-            .changed
-            .wait_while(state, |state| !state.is_closed())
-            .unwrap_or_else(PoisonError::into_inner);
-        drop(closed);
-    }
-
-    /// Performs the steps of a path, until it waits for something.
-    fn run_path(&self, number: usize, now: Instant) {
-        let mut state = lock(&self.state);
-        loop {
-            state.advance(&self.core, number, now);
-            let ended = state.ended.is_some();
-            let Some(path) = state.paths.get_mut(number) else {
-                return;
-            };
-            let device = path.device;
-            let nic = &self.core.nics[device];
-            match path.next_step(now, ended) {
-                Step::Wait => break,
-                Step::Close => {
-                    state.closed(&self.core, number, now);
-                    self.changed.notify_all();
-                }
-                Step::Create => {
-                    let accepts = state.accepts;
-                    drop(state);
-                    let created = nic.usable().and_then(|(open, path)| {
-                        let options = &self.core.options;
-                        let queue = Queue::create(device, &open, path, options, accepts, now)?;
-                        let address = queue.address()?;
-                        Ok((queue, address))
-                    });
-                    state = lock(&self.state);
-                    if let Ok((queue, _)) = &created {
-                        let this: Weak<Self> = self.this.clone();
-                        nic.add(queue.cq_id(), this, number);
-                    }
-                    state.created(&self.core, number, created, now);
-                }
-                Step::Connect(mut queue, address) => {
-                    drop(state);
-                    let connected = queue.connect(&address);
-                    let must_wait = matches!(connected, Ok(false));
-                    state = lock(&self.state);
-                    state.connected(&self.core, number, queue, connected, now);
-                    if must_wait {
-                        break;
-                    }
-                }
-                Step::Destroy(mut queue) => {
-                    state.drain(&self.core, number, &mut queue, now);
-                    drop(state);
-                    nic.remove(queue.cq_id());
-                    let destroyed = queue.destroy();
-                    state = lock(&self.state);
-                    if let Err(error) = destroyed {
-                        state.disconnect(&Failure::from(&error));
-                    }
-                    state.closed(&self.core, number, now);
-                    self.changed.notify_all();
-                }
-            }
-        }
-    }
-}
-
-impl Handler for PeerInner {
-    fn poll(&self, device: usize, now: Instant) {
-        let paths: Vec<usize> = {
-            let mut state = lock(&self.state);
-            state.tick(&self.core, now);
-            let on_device = state.paths.iter().filter(|path| path.device == device);
-            on_device.map(|path| path.number).collect()
-        };
-        for path in paths {
-            self.run_path(path, now);
-        }
-    }
-
-    fn poll_path(&self, path: usize, now: Instant) {
-        let mut state = lock(&self.state);
-        if let Some(queue) = state.paths.get_mut(path).and_then(|path| path.queue()) {
-            queue.note_event();
-        }
-        drop(state);
-        self.run_path(path, now);
-    }
-
-    fn fail_path(&self, path: usize, reason: &Failure) {
-        if let Some(path) = lock(&self.state).paths.get_mut(path) {
-            path.fail(reason);
-        }
-    }
-
-    fn poll_control(&self, now: Instant) -> bool {
-        let mut messages = 0;
-        // Callers of the program get the lock after each message.
-        while messages < MAX_MESSAGES && self.handle_message(now) {
-            messages += 1;
-        }
-        let is_ending = {
-            let state = lock(&self.state);
-            state.ended.is_some() && !state.is_closed()
-        };
-        self.changed.notify_all();
-        if messages > 0 || is_ending {
-            self.core.nics.iter().for_each(|nic| nic.waker.wake());
-        }
-        messages == MAX_MESSAGES
-    }
-
-    fn control(&self) -> Option<Arc<OwnedFd>> {
-        let can_receive = lock(&self.state).can_receive(Instant::now());
-        self.control.clone().filter(|_| can_receive)
-    }
-
-    fn send_key(&self, region: u64, device: usize, key: RemoteMemory) {
-        lock(&self.state).send(&Message::Key {
-            region,
-            device,
-            key,
-        });
-    }
-
-    fn is_busy(&self) -> bool {
-        let mut state = lock(&self.state);
-        !state.pending.is_empty()
-            || state.paths.iter_mut().any(|path| {
-                let is_settled = matches!(path.link, Link::Live(_)) && path.is_ready();
-                !is_settled || path.queue().is_some_and(|queue| queue.in_flight() > 0)
-            })
     }
 }
 

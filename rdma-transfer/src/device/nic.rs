@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ibverbs::device::TransportType;
 use ibverbs::event::{AsyncEvents, EventSource, EventType};
 use ibverbs::{
     CompletionChannel, CqId, Device, Error, ErrorKind, GidQuery, PortState, ProtectionDomain,
-    RcPath, RemoteMemory, Result, call_failed,
+    RcPath, RemoteMemory, Result,
 };
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::failure::{Failure, lock};
+use crate::memory::region::{ACCESS, Domain};
 use crate::options::EngineOptions;
-use crate::region::{ACCESS, Domain};
+use crate::waker::Waker;
 
 /// Maximum number of READs in flight on a queue pair.
 const MAX_READS: u32 = 16;
@@ -41,55 +41,6 @@ pub(crate) trait Handler: Send + Sync {
     fn send_key(&self, region: u64, device: usize, key: RemoteMemory);
     /// Returns `true` if it must be polled soon although no event is expected.
     fn is_busy(&self) -> bool;
-}
-
-/// Wakes a thread that waits in [`wait_readable`].
-#[derive(Clone, Debug)]
-pub(crate) struct Waker(Arc<OwnedFd>);
-
-impl Waker {
-    pub(crate) fn new() -> Result<Self> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| from_rustix("eventfd", errno))?;
-        Ok(Self(Arc::new(fd)))
-    }
-
-    pub(crate) fn wake(&self) {
-        // Fails only if the counter is full. The thread is awake then.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-
-    /// Makes the next wait sleep again.
-    pub(crate) fn clear(&self) {
-        // Fails if nothing has woken the thread.
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// Waits until one of the descriptors is readable. Returns `true` if it is one of the first
-/// `urgent`.
-pub(crate) fn wait_readable(
-    fds: &[BorrowedFd<'_>],
-    urgent: usize,
-    timeout: Duration,
-) -> Result<bool> {
-    let fds = fds.iter();
-    let mut fds: Vec<_> = fds
-        .map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-        .collect();
-    // A time limit beyond what the kernel can count is none.
-    let timeout = Timespec::try_from(timeout).ok();
-    match poll(&mut fds, timeout.as_ref()) {
-        Ok(_) => Ok(fds.iter().take(urgent).any(|fd| !fd.revents().is_empty())),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(errno) => Err(from_rustix("poll", errno)),
-    }
 }
 
 /// An open device.
@@ -323,25 +274,10 @@ impl Nic {
     }
 }
 
-/// Limit of the wait, which is added to the time.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Returns the wait after a number of earlier failures, varied by up to a quarter.
-pub(crate) fn backoff(options: &EngineOptions, failures: u32, salt: u64) -> Duration {
-    let doubled = options
-        .min_backoff
-        .saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX));
-    let wait = doubled.min(options.max_backoff).min(LONGEST_BACKOFF);
-    // The multiplier of Knuth's multiplicative hash.
-    let hash = (salt ^ u64::from(failures)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
-    let part = u32::try_from(hash).unwrap_or(0);
-    wait + wait / 4 * part / 1024
-}
-
 impl State {
     /// Sets the time of the next attempt to open the device.
     fn back_off(&mut self, options: &EngineOptions, now: Instant) {
-        self.retry_at = Some(now + backoff(options, self.failures, 0));
+        self.retry_at = Some(now + options.backoff(self.failures, 0));
         self.failures += 1;
     }
 }
@@ -385,10 +321,6 @@ fn unsupported(device: &Device) -> Error {
         .with_help("use InfiniBand, RoCE or iWARP devices")
 }
 
-pub(crate) fn from_rustix(call: &'static str, errno: rustix::io::Errno) -> Error {
-    call_failed(call, ibverbs::Errno(errno.raw_os_error()), "")
-}
-
 impl fmt::Debug for Nic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nic")
@@ -399,8 +331,10 @@ impl fmt::Debug for Nic {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::region::{Owner, Region};
+    use crate::memory::region::{Owner, Region};
     use fake_provider::{Fake, Profile};
     use ibverbs::MemoryOptions;
 
@@ -433,21 +367,5 @@ mod tests {
         let domain = nic.domain().expect("the second one is open");
         region.0.register_again(0, &domain).expect("registered");
         assert!(region.0.memory(0, 0).is_none() && region.0.memory(0, 1).is_some());
-    }
-
-    #[test]
-    fn the_backoff_doubles_up_to_its_limit() {
-        let options = EngineOptions::new()
-            .min_backoff(Duration::from_millis(10))
-            .max_backoff(Duration::from_secs(1));
-        let mut salts = 0..100;
-        assert!(salts.all(|salt| {
-            let wait = |failures| backoff(&options, failures, salt).as_millis();
-            (10..=12).contains(&wait(0))
-                && (40..=50).contains(&wait(2))
-                && (1000..=1250).contains(&wait(7))
-                && (1000..=1250).contains(&wait(1000))
-        }));
-        assert_ne!(backoff(&options, 3, 1), backoff(&options, 3, 2));
     }
 }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use ibverbs::{Error, ErrorKind, Result};
 
-use crate::arrivals::Notice;
-use crate::stripe::Span;
-use crate::work::{Job, Operation};
+use crate::protocol::arrivals::Notice;
+use crate::protocol::stripe::Span;
+use crate::protocol::work::{Job, Operation, Waiting};
 
 /// A request in flight.
-#[derive(Debug)]
-pub(crate) struct Record {
+#[derive(Clone, Debug)]
+pub(crate) struct Record<M> {
     pub(crate) number: u64,
     /// `None` for a probe.
-    pub(crate) job: Option<Arc<Job>>,
+    pub(crate) job: Option<Arc<Job<M>>>,
     /// `None` for a message.
     pub(crate) span: Option<Span>,
     /// The last request of its job.
@@ -26,11 +26,11 @@ pub(crate) struct Record {
 
 /// A result of polling.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum Event<M> {
     /// Bytes of a job were transferred.
-    Done(Arc<Job>, usize),
+    Done(Arc<Job<M>>, usize),
     /// All requests of a job are complete.
-    Ended(Arc<Job>),
+    Ended(Arc<Job<M>>),
     /// The probe was acknowledged.
     Probed,
     /// A job of the peer has arrived.
@@ -42,7 +42,7 @@ pub(crate) enum Event {
 /// There a write or a send completes when TCP has accepted its data, before it has arrived, and a
 /// message for which no receive is posted ends the connection. Therefore each job of a write ends
 /// with a message, and the peer reports the number of messages that have arrived.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Acks {
     /// Number of messages of this side, and those that have arrived.
     sent: u64,
@@ -58,15 +58,15 @@ struct Acks {
 }
 
 /// The requests in flight, oldest first.
-#[derive(Debug)]
-pub(crate) struct Records {
-    queue: VecDeque<Record>,
+#[derive(Clone, Debug)]
+pub(crate) struct Records<M> {
+    queue: VecDeque<Record<M>>,
     next_number: u64,
     /// `None` if requests complete in order, and when they have arrived.
     acks: Option<Acks>,
 }
 
-impl Records {
+impl<M> Records<M> {
     pub(crate) fn new(is_iwarp: bool) -> Self {
         Self {
             queue: VecDeque::new(),
@@ -108,7 +108,12 @@ impl Records {
     }
 
     /// Adds a request, and returns its number.
-    pub(crate) fn add(&mut self, job: Option<&Arc<Job>>, span: Option<Span>, is_last: bool) -> u64 {
+    pub(crate) fn add(
+        &mut self,
+        job: Option<&Arc<Job<M>>>,
+        span: Option<Span>,
+        is_last: bool,
+    ) -> u64 {
         self.next_number += 1;
         // The bytes of a read are here when it completes.
         let is_read = job.is_some_and(|job| job.transfer.operation == Operation::Read);
@@ -134,19 +139,41 @@ impl Records {
     }
 
     /// Returns the request of this number.
-    pub(crate) fn get(&mut self, number: u64) -> Option<&mut Record> {
+    pub(crate) fn get(&mut self, number: u64) -> Option<&mut Record<M>> {
         let first = self.queue.front()?.number;
         let at = usize::try_from(number.checked_sub(first)?).ok()?;
         self.queue.get_mut(at)
     }
 
-    /// Removes all requests.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Record> {
-        self.queue.drain(..)
+    /// Removes all requests. Returns their jobs with their pieces, and with the rest of the first
+    /// waiting job if it was started.
+    pub(crate) fn take_unfinished(
+        &mut self,
+        waiting: &mut VecDeque<Waiting<M>>,
+    ) -> Vec<Waiting<M>> {
+        let mut jobs: Vec<Waiting<M>> = Vec::new();
+        for Record { job, span, .. } in self.queue.drain(..) {
+            let Some(job) = job else { continue };
+            match jobs.last_mut() {
+                Some(last) if Arc::ptr_eq(&last.job, &job) => last.spans.extend(span),
+                _ => jobs.push(Waiting::new(job, span.into_iter().collect())),
+            }
+        }
+        if waiting.front().is_some_and(|front| front.is_started) {
+            if let Some(front) = waiting.pop_front() {
+                match jobs.last_mut() {
+                    Some(last) if Arc::ptr_eq(&last.job, &front.job) => {
+                        last.spans.extend(front.spans);
+                    }
+                    _ => jobs.push(Waiting::new(front.job, front.spans)),
+                }
+            }
+        }
+        jobs
     }
 
     /// Records that a request has completed, and reports those that are done.
-    pub(crate) fn complete(&mut self, number: u64, report: impl FnMut(Event)) {
+    pub(crate) fn complete(&mut self, number: u64, report: impl FnMut(Event<M>)) {
         if self.acks.is_none() {
             return self.report_done(|record, _| record.number <= number, report);
         }
@@ -164,7 +191,7 @@ impl Records {
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`]: the number is wrong.
-    pub(crate) fn acknowledge(&mut self, count: u64, report: impl FnMut(Event)) -> Result<()> {
+    pub(crate) fn acknowledge(&mut self, count: u64, report: impl FnMut(Event<M>)) -> Result<()> {
         match &mut self.acks {
             Some(acks) if (acks.acknowledged..=acks.sent).contains(&count) => {
                 acks.acknowledged = count;
@@ -193,8 +220,8 @@ impl Records {
         is_new.then_some(acks.received)
     }
 
-    fn report_confirmed(&mut self, report: impl FnMut(Event)) {
-        let is_done = |record: &Record, acknowledged| {
+    fn report_confirmed(&mut self, report: impl FnMut(Event<M>)) {
+        let is_done = |record: &Record<M>, acknowledged| {
             record.is_complete && record.confirmed_by <= acknowledged
         };
         self.report_done(is_done, report);
@@ -203,11 +230,11 @@ impl Records {
     /// Removes the requests that are done up to the first one that is not, and reports them.
     fn report_done(
         &mut self,
-        is_done: impl Fn(&Record, u64) -> bool,
-        mut report: impl FnMut(Event),
+        is_done: impl Fn(&Record<M>, u64) -> bool,
+        mut report: impl FnMut(Event<M>),
     ) {
         let acknowledged = self.acks.as_ref().map_or(0, |acks| acks.acknowledged);
-        let is_done = |record: &Record| is_done(record, acknowledged);
+        let is_done = |record: &Record<M>| is_done(record, acknowledged);
         while self.queue.front().is_some_and(is_done) {
             let Some(record) = self.queue.pop_front() else {
                 return;
@@ -227,11 +254,25 @@ impl Records {
 }
 
 #[cfg(test)]
+impl<M> Records<M> {
+    /// Returns everything that later steps depend on.
+    pub(crate) fn shape(&self) -> impl std::hash::Hash {
+        let shape = |record: &Record<M>| {
+            let job = record.job.as_ref().map(|job| job.number);
+            let state = (record.is_last, record.is_complete, record.confirmed_by);
+            (record.number, job, record.span.is_some(), state)
+        };
+        let records: Vec<_> = self.queue.iter().map(shape).collect();
+        (self.next_number, records, format!("{:?}", self.acks))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     /// Returns the number of requests that are done after an action.
-    fn done(records: &mut Records, action: impl FnOnce(&mut Records)) -> usize {
+    fn done(records: &mut Records<()>, action: impl FnOnce(&mut Records<()>)) -> usize {
         let before = records.len();
         action(records);
         before - records.len()
@@ -271,7 +312,7 @@ mod tests {
         }
         assert_eq!((records.posted(), records.len()), (0, 3));
         records.acknowledge(2, |_| ()).expect_err("one was sent");
-        let acknowledge = |records: &mut Records| records.acknowledge(1, |_| ()).expect("sent");
+        let acknowledge = |records: &mut Records<()>| records.acknowledge(1, |_| ()).expect("sent");
         assert_eq!(done(&mut records, acknowledge), 3);
         assert!(records.can_send());
         // Later requests need a later message.

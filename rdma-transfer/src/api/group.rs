@@ -2,13 +2,13 @@
 
 use ibverbs::{Error, ErrorKind, Result};
 
+use crate::api::peer::{Peer, Plan, submit};
+use crate::api::transfer::Transfer;
+use crate::memory::region::Region;
 use crate::options::TransferOptions;
-use crate::peer::{Peer, Plan, submit};
-use crate::region::Region;
-use crate::remote_region::RemoteRegion;
-use crate::stripe::Span;
-use crate::transfer::Transfer;
-use crate::work::Operation;
+use crate::protocol::remote_region::RemoteRegion;
+use crate::protocol::stripe::Span;
+use crate::protocol::work::Operation;
 
 /// Peers with the region of each that this side writes to.
 ///
