@@ -45,7 +45,7 @@ pub fn compare_records(data: &[u8]) {
     let (Ok(old), Ok(new)) = (Records::parse(&old), Records::parse(&new)) else {
         return;
     };
-    let comparison = compare::compare(&old, &new, 0.05);
+    let comparison = compare::compare(&old, &new, Some(0.05));
     assert_printable(&compare::render(&comparison));
     let runs = [("a", old), ("b", new)].map(|(name, records)| NamedRun {
         name: name.to_owned(),
