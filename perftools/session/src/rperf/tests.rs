@@ -1,6 +1,6 @@
 //! Tests of client and server over loopback TCP, with a fake data path for the data.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -344,7 +344,6 @@ fn idle_connections_do_not_delay_other_clients() {
     with_server(8, |address, backend| {
         let silent = TcpStream::connect(address).unwrap();
         let half_open = connect_with_hello(address, PROTOCOL);
-        let begin = Instant::now();
         client::run(
             &server_addr(address),
             &Spec {
@@ -356,8 +355,12 @@ fn idle_connections_do_not_delay_other_clients() {
             MonitorOptions::default(),
         )
         .unwrap();
-        assert!(begin.elapsed() < Duration::from_secs(2));
-        drop((silent, half_open));
+        // The server still waits for the others.
+        for mut idle in [silent, half_open] {
+            idle.set_nonblocking(true).unwrap();
+            let end = idle.read_to_end(&mut Vec::new()).map_err(|e| e.kind());
+            assert_eq!(end, Err(ErrorKind::WouldBlock));
+        }
     });
 }
 
