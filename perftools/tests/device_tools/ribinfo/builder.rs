@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use host::HostFacts;
 use host::root::Root;
+use test_support::lab::report_device;
 use test_support::process::wait_until;
 
 #[allow(dead_code, reason = "the trees use all of it")]
@@ -120,6 +121,7 @@ fn tree_builder_shows_what_the_kernel_shows() {
         // Link-local addresses appear after the detection of duplicates.
         wait_until(Duration::from_secs(10), || facts(&Root::host()) == expected);
         assert_eq!(facts(&Root::host()), expected, "{lines:?}");
+        report_device("rdma9");
         compared += 1;
     }
     println!("{compared} hosts compared");

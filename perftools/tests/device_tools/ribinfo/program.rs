@@ -61,7 +61,11 @@ pub(crate) fn assert_finding(text: &str, level: &str, check: &str, words: &[&str
         .map_or_else(String::new, |(_, remedy)| remedy.to_owned())
 }
 
-/// Runs the remedy of a finding.
+/// Runs the remedy of a finding. A person first checks its condition.
 pub(crate) fn apply(remedy: &str) {
-    process::run(Command::new("sh").args(["-c", remedy]));
+    let commands = match remedy.strip_prefix("when nothing uses ") {
+        Some(rest) => rest.split_once(": ").expect("a command").1,
+        None => remedy,
+    };
+    process::run(Command::new("sh").args(["-c", commands]));
 }
