@@ -257,7 +257,7 @@ fn missing_permissions_are_found() {
             &["Permission denied", "chmod 0666 "],
         );
         // The lab can have the files of a container.
-        let commands = remedy.strip_prefix("on the host: ").unwrap_or(remedy);
+        let commands = remedy.strip_prefix("on the host: ").unwrap_or(&remedy);
         apply(commands.split("; permanently").next().expect("a command"));
         let mode = fs::metadata(&node).expect("a node").permissions().mode();
         fs::set_permissions(&node, before).expect("permissions");
