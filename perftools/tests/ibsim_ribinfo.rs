@@ -99,7 +99,7 @@ fn link_is_compared_with_the_capabilities_of_its_port() {
     let (text, code) = ribinfo(&fabric, "Hca1", &["check", "link"]);
     let warning =
         "warning  link ibsim0/1: 10 Gb/sec (4X): the port's settings enable only 4 of 12 lanes => ";
-    let remedy = "ibportstate -C ibsim0 -P 1 -D 0 1 width 31 && ";
+    let remedy = "when nothing uses the port: ibportstate -C ibsim0 -P 1 -D 0 1 width 31 && ";
     assert!(text.starts_with(&format!("{warning}{remedy}")), "{text}");
     assert_eq!(code, Some(0));
     let (text, _) = ribinfo(&fabric, "Hca1", &["check", "nodes"]);
