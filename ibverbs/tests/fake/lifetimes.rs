@@ -108,10 +108,11 @@ const KINDS: &[Kind] = &[
         srq.post_recv(receive).expect("receive");
         let qp = pd.create_qp_with_srq::<Rc>(cq, cq, &srq, small());
         #[cfg(feature = "mlx5")]
-        let target = pd.create_dc_target(cq, &srq, ibverbs::dc::DcKey(1));
-        #[cfg(not(feature = "mlx5"))]
-        let target = Ok::<_, ibverbs::Error>(());
-        objects![srq, qp.expect("qp"), (pool, target.expect("target"))]
+        let pool = {
+            let target = pd.create_dc_target(cq, &srq, ibverbs::dc::DcKey(1));
+            (pool, target.expect("target"))
+        };
+        objects![srq, qp.expect("qp"), pool]
     }),
     ("thread domain", |parents| {
         let Parents { context, pd, cq } = parents;
