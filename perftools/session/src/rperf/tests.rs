@@ -344,22 +344,17 @@ fn idle_connections_do_not_delay_other_clients() {
     with_server(8, |address, backend| {
         let silent = TcpStream::connect(address).unwrap();
         let half_open = connect_with_hello(address, PROTOCOL);
-        client::run(
-            &server_addr(address),
-            &Spec {
-                limit: Limit::Messages(10),
-                ..Spec::new(Test::RcLat)
-            },
-            &backend,
-            &Report,
-            MonitorOptions::default(),
-        )
-        .unwrap();
+        let spec = Spec {
+            limit: Limit::Messages(10),
+            ..Spec::new(Test::RcLat)
+        };
+        let (server, options) = (server_addr(address), MonitorOptions::default());
+        client::run(&server, &spec, &backend, &Report, options).unwrap();
         // The server still waits for the others.
         for mut idle in [silent, half_open] {
             idle.set_nonblocking(true).unwrap();
-            let end = idle.read_to_end(&mut Vec::new()).map_err(|e| e.kind());
-            assert_eq!(end, Err(ErrorKind::WouldBlock));
+            let error = idle.read_to_end(&mut Vec::new()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
         }
     });
 }
