@@ -388,18 +388,21 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
     }
 }
 
+/// Returns a field of the status of a process; `None` if it has ended or lacks the field.
+pub(crate) fn status_field(pid: u32, name: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let mut lines = status.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
 /// Returns a size from the status of a process in bytes, such as `VmRSS`, its resident memory.
 ///
 /// # Panics
 /// Panics if there is no such process or field.
 pub fn memory(pid: u32, field: &str) -> u64 {
-    let path = format!("/proc/{pid}/status");
-    let status = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
-    let size = status.lines().find_map(|line| {
-        let size = line.strip_prefix(field)?.strip_prefix(':')?;
-        size.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    size.unwrap_or_else(|| panic!("no {field} in {path}")) * 1024
+    let size = status_field(pid, field);
+    size.unwrap_or_else(|| panic!("process {pid} has no {field}")) * 1024
 }
 
 /// Waits until a process listens on a TCP port.

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 use std::{fmt, fs};
 
-use crate::process::wait_until;
+use crate::process::{status_field, wait_until};
 
 /// Time in which a server must release what its last clients used. It is longer than the time after
 /// which a server closes a connection that sends nothing.
@@ -23,16 +23,9 @@ pub struct Usage {
     pub threads: u64,
 }
 
-/// Returns a field of the status of a process; `None` if it has ended.
-fn status_field(pid: u32, name: &str) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 /// Returns the peak of the resident memory of a process in KiB; 0 if it has ended.
 pub fn peak_kib(pid: u32) -> u64 {
-    status_field(pid, "VmHWM:").unwrap_or(0)
+    status_field(pid, "VmHWM").unwrap_or(0)
 }
 
 /// Resets the peak of the resident memory to the current value.
@@ -52,9 +45,9 @@ impl Usage {
         let field = |name: &str| status_field(pid, name).expect("a process");
         let files = fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
         Self {
-            resident_kib: field("VmRSS:"),
+            resident_kib: field("VmRSS"),
             files: files.count() as u64,
-            threads: field("Threads:"),
+            threads: field("Threads"),
         }
     }
 
