@@ -10,7 +10,7 @@ pub(crate) const MAX_JOBS: usize = 1 << 16;
 /// the end of a transfer that has one. The rest is for notices and [`Message::Abandoned`] that the
 /// sender does not wait for.
 ///
-/// [`Message::Abandoned`]: crate::protocol::control::Message::Abandoned
+/// [`Message::Abandoned`]: crate::protocol::message::Message::Abandoned
 const MAX_RANGES: usize = 4 * MAX_JOBS;
 
 /// The message behind the bytes of a job.
