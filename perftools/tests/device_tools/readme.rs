@@ -30,7 +30,7 @@ fn shortened(line: &str) -> String {
         .replace("--min-bw 90%", "--min-bw 1KB/s")
         .replace(">new.json", "| tee new.json >old.json");
     let with_options = match &line {
-        line if line.starts_with("rperf tune ") => return line.replacen("tune", "tune -t 50ms", 1),
+        line if line.starts_with("rperf tune ") => return line.replacen("tune", "tune -n 50", 1),
         line if line.contains("--sizes") => "rperf -n 5 ",
         line if ["-n ", "-t ", "conf", "report", "--help"]
             .iter()

@@ -84,7 +84,7 @@ pub struct Options {
     #[arg(long, value_name = "N", help_heading = TEST)]
     messages: Option<u64> =
         on(DATA).names(&["-n", "--no-msgs"]).synonyms(&["iterations"]).sweep(Quantity::Number)
-            .common().not_in(&[Tune]).sample(&["1000"])
+            .common().varied_by_tune().sample(&["1000"])
             .sets(|o, spec| set(&mut spec.limit, o.messages.map(Limit::Messages))),
     /// Stop after this time in seconds, or with a unit, such as 500ms; `unlimited` runs until
     /// interrupted, if the server has --max-time unlimited [default: 2 s]

@@ -29,7 +29,7 @@ pub(super) fn command() -> clap::Command {
         .args(supported.map(|option| option.arg.clone().hide(false)))
         .about("Find the best settings and the bottleneck")
         .override_usage("rperf tune [OPTIONS] [HOST]")
-        .after_help("Varies depth, post list, inline size, waiting and queue pairs in about 40 tests of 0.3 s each (or\nof --time).\n\nExample:\n    rperf tune node1")
+        .after_help("Varies depth, post list, inline size, waiting and queue pairs in about 40 tests of 0.3 s each, or\nof --time or --messages.\n\nExample:\n    rperf tune node1")
 }
 
 /// Parses `tune [OPTIONS] [HOST]`.

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use base::error::{Error, Result};
 use base::shell;
-use measure::spec::Spec;
 use measure::spec::test::Test;
+use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
 use report::json::JsonContent;
@@ -23,7 +23,7 @@ use crate::rperf::tune::{self as search, Runner};
 
 /// Default length of each measurement.
 const TIME: Duration = Duration::from_millis(300);
-/// Default warm-up before each measurement.
+/// Default warm-up before each measurement of a certain length.
 const WARM_UP: Duration = Duration::from_millis(50);
 
 /// Runs tests against a server and prints their records as JSON, if the options request it.
@@ -81,7 +81,11 @@ pub(super) fn run(
 ) -> Result<()> {
     let format = options.text_format();
     let mut spec = base.clone();
-    if spec.tuning.warm_up.is_zero() {
+    let limit = match (options.messages, options.time) {
+        (None, None) => Limit::Time(TIME),
+        _ => spec.limit,
+    };
+    if matches!(limit, Limit::Time(_)) && spec.tuning.warm_up.is_zero() {
         spec.tuning.warm_up = WARM_UP;
     }
     let live = LiveOutput::new(
@@ -105,7 +109,7 @@ pub(super) fn run(
     let advice = search::run(
         &mut runner,
         &spec,
-        options.time.unwrap_or(TIME),
+        limit,
         search::MAX_MEASUREMENTS,
         path_limits,
         |test| command(host, words, test),

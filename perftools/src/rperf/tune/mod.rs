@@ -10,11 +10,9 @@ mod settings;
 mod tests;
 pub(super) mod verdict;
 
-use std::time::Duration;
-
 use base::error::Result;
-use measure::spec::Spec;
 use measure::spec::test::Test;
+use measure::spec::{Limit, Spec};
 use report::advice::{Goal, GoalResult, TuneResult};
 use report::record::Measured;
 
@@ -35,7 +33,7 @@ pub(super) trait Runner {
 
 /// Searches for the best settings of each goal.
 ///
-/// Runs at most `max_measurements` tests (default: [`MAX_MEASUREMENTS`]) of length `time`.
+/// Runs at most `max_measurements` tests (default: [`MAX_MEASUREMENTS`]), each until `limit`.
 /// `path_limits` returns the known limits of the path of a measurement. `command` returns the
 /// `rperf` command that runs the named test on the same hosts with the user's own options.
 ///
@@ -44,12 +42,12 @@ pub(super) trait Runner {
 pub(super) fn run<R: Runner>(
     runner: &mut R,
     spec: &Spec,
-    time: Duration,
+    limit: Limit,
     max_measurements: u32,
     path_limits: impl Fn(&Measured) -> PathLimits,
     command: impl Fn(Test) -> String,
 ) -> Result<TuneResult> {
-    let mut search = Search::new(runner, time, max_measurements);
+    let mut search = Search::new(runner, limit, max_measurements);
     let mut findings = Vec::new();
     let mut path = String::new();
     for goal in [Goal::Latency, Goal::Rate, Goal::Bandwidth] {

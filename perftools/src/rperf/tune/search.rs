@@ -1,8 +1,6 @@
 //! Searches for the best settings, one setting after the other, with a limited number of
 //! measurements.
 
-use std::time::Duration;
-
 use base::error::{Kind, Result};
 use measure::spec::modes::Wait;
 use measure::spec::test::Test;
@@ -45,7 +43,7 @@ pub(super) struct SearchResult {
 /// Search that measures through a [`Runner`] and counts its measurements.
 pub(super) struct Search<'a, R> {
     runner: &'a mut R,
-    time: Duration,
+    limit: Limit,
     max_measurements: u32,
     pub(super) measurements: u32,
     /// Number of measurements at which the current goal must stop, to leave enough for the next
@@ -56,10 +54,10 @@ pub(super) struct Search<'a, R> {
 }
 
 impl<'a, R: Runner> Search<'a, R> {
-    pub(super) fn new(runner: &'a mut R, time: Duration, max_measurements: u32) -> Self {
+    pub(super) fn new(runner: &'a mut R, limit: Limit, max_measurements: u32) -> Self {
         Self {
             runner,
-            time,
+            limit,
             max_measurements: max_measurements.max(MIN_MEASUREMENTS),
             measurements: 0,
             stop_at: 0,
@@ -101,7 +99,7 @@ impl<'a, R: Runner> Search<'a, R> {
         self.stop_at = self.measurements + self.budget(goal);
         let spec = Spec {
             test,
-            limit: Limit::Time(self.time),
+            limit: self.limit,
             ..spec.with_msg_size(msg_size(goal))
         };
         let start = self.measure(goal, &spec, SearchSettings::from_spec(&spec))?;

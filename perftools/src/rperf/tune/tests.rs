@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use base::error::{Error, Kind};
 use base::units::Style;
 use measure::spec::modes::Wait;
@@ -90,7 +92,7 @@ fn find_within(
     let advice = run(
         &mut pair,
         &spec,
-        Duration::from_millis(100),
+        Limit::Time(Duration::from_millis(100)),
         max_measurements,
         path_limits,
         |test| format!("rperf node {}", test.name()),
@@ -288,7 +290,7 @@ fn a_lost_peer_ends_the_search() {
     let error = run(
         &mut FakePair { runs: 0, simulate },
         &spec,
-        Duration::from_secs(1),
+        Limit::Time(Duration::from_secs(1)),
         MAX_MEASUREMENTS,
         path_limits,
         |test| test.name().to_owned(),
@@ -327,15 +329,7 @@ fn counters_that_show_a_cause_name_the_path() {
         one_host: false,
     };
     let command = |test: Test| test.name().to_owned();
-    let advice = run(
-        &mut lossy,
-        &spec,
-        Duration::from_secs(1),
-        10,
-        limits,
-        command,
-    )
-    .unwrap();
+    let advice = run(&mut lossy, &spec, Limit::Messages(100), 10, limits, command).unwrap();
     for finding in &advice.findings {
         let is_latency = finding.goal == Goal::Latency;
         assert_eq!(

@@ -367,10 +367,10 @@ fn intervals_add_up_to_the_totals() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn auto_reports_the_limits_as_text_and_json() {
+fn tune_reports_the_limits_as_text_and_json() {
     let names = devices();
     let server = Server::start();
-    let line = |device: &str| format!("tune -t 50ms {} -i {device}", server.target());
+    let line = |device: &str| format!("tune -n 100 {} -i {device}", server.target());
     for device in &names {
         let output = run(&format!("{} --json", line(device)));
         let last = output.stdout.lines().last().expect("a line");
@@ -384,7 +384,6 @@ fn auto_reports_the_limits_as_text_and_json() {
         );
         let measurements = auto["measurements"].as_u64().expect("a number");
         assert!((3..=60).contains(&measurements), "{auto:#}");
-        // On a busy machine, a measurement can be refused because it was too short.
         let refused = auto["refused"].as_array().expect("refused settings");
         assert_eq!(
             (records(&output.stdout).len() + refused.len()) as u64,
