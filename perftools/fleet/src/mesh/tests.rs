@@ -47,10 +47,12 @@ fn host(name: &str) -> Location {
 
 #[test]
 fn healthy_meshes_have_no_outliers() {
-    for n in [2, 3, 10] {
-        let mut record = record(MeshPattern::Pairs, n, 1, &[Test::RcBw, Test::RcLat]);
+    for (n, devices) in [(2, 1), (3, 1), (10, 1), (6, 2)] {
+        let mut record = record(MeshPattern::Pairs, n, devices, &[Test::RcBw, Test::RcLat]);
         assert_eq!(measure(&mut record, &Simulation::default()), []);
-        assert_eq!(record.cells.list.len(), 2 * (n * (n - 1)) as usize);
+        // Two ports of one host are not measured with each other.
+        let pairs = n * devices * (n - 1) * devices;
+        assert_eq!(record.cells.list.len(), 2 * pairs as usize);
     }
 }
 
@@ -94,38 +96,6 @@ fn slow_hosts_ports_and_links_are_told_apart() {
             }
         }
     }
-}
-
-#[test]
-fn slow_port_differs_from_slow_host() {
-    // The endpoints 4 and 5 are both ports of h2; endpoint 9 is one of two ports of h4.
-    let network = Simulation {
-        endpoints: [(4, [0.5, 0.5]), (5, [0.5, 0.5]), (9, [0.5, 0.5])].into(),
-        ..Simulation::default()
-    };
-    let mut record = record(MeshPattern::Pairs, 6, 2, &[Test::RcBw]);
-    let locations: Vec<_> = measure(&mut record, &network)
-        .into_iter()
-        .map(|o| o.location)
-        .collect();
-    let h2 = Location::Host {
-        host: "h2".into(),
-        ports: vec!["h2/mlx5_0".into(), "h2/mlx5_1".into()],
-    };
-    let port = Location::Port {
-        host: "h4".into(),
-        port: "h4/mlx5_1".into(),
-    };
-    assert_eq!(locations.len(), 2, "{locations:?}");
-    assert!(locations.contains(&port), "{locations:?}");
-    match locations.iter().find(|l| **l != port) {
-        Some(Location::Host { host, ports }) => {
-            assert_eq!((host.as_str(), ports.len()), ("h2", 2), "{h2:?}");
-        }
-        other => panic!("{other:?}"),
-    }
-    // Two ports of one host are not measured with each other.
-    assert_eq!(record.cells.list.len(), 12 * 10);
 }
 
 #[test]
@@ -249,25 +219,82 @@ fn the_remedy_of_a_failure_is_that_of_its_error() {
     assert_eq!(help, "set --token-file");
 }
 
-#[test]
-fn a_mesh_cut_in_half_has_no_slow_hosts() {
-    let mut network = Simulation::default();
-    for (a, b) in (0..4).flat_map(|a| (4..8).map(move |b| (a, b))) {
-        network
-            .links
-            .extend([(Pair::new(a, b), 0.5), (Pair::new(b, a), 0.5)]);
-    }
-    let outliers = measure(
-        &mut record(MeshPattern::Pairs, 8, 1, &[Test::RcBw]),
-        &network,
-    );
-    assert_eq!(outliers.len(), 32);
-    assert!(
-        outliers
+/// Returns the suspects of a mesh in which some endpoints and links have a speed: `all`, the
+/// name of a host or port with its direction, or `FROM-TO`.
+fn suspects_at(speed: f64, hosts: [u32; 2], faulty: &[(u32, [bool; 2])], cut: &[Pair]) -> String {
+    let factor = |is_faulty: bool| if is_faulty { speed } else { 1.0 };
+    let network = Simulation {
+        endpoints: faulty
             .iter()
-            .all(|o| matches!(o.location, Location::Link { .. }))
-    );
+            .map(|(id, ways)| (*id, ways.map(factor)))
+            .collect(),
+        links: cut.iter().map(|pair| (*pair, speed)).collect(),
+        ..Simulation::default()
+    };
+    let mut record = record(MeshPattern::Pairs, hosts[0], hosts[1], &[Test::RcBw]);
+    let name = |outlier: Outlier| match outlier.location {
+        Location::All => "all".to_owned(),
+        Location::Host { host: name, .. } | Location::Port { port: name, .. } => {
+            let way = match outlier.direction {
+                SlowDirection::Both => "",
+                SlowDirection::From => " from",
+                SlowDirection::To => " to",
+            };
+            name + way
+        }
+        Location::Link { from, to } => format!("{from}-{to}"),
+    };
+    let mut names: Vec<_> = measure(&mut record, &network)
+        .into_iter()
+        .map(name)
+        .collect();
+    names.sort_unstable();
+    names.join(", ")
 }
+
+#[test]
+fn each_pattern_of_faults_has_its_suspects() {
+    let hosts = |count| (0..count).map(|id| (id, [true; 2])).collect::<Vec<_>>();
+    let half: Vec<Pair> = (0..2)
+        .flat_map(|a| (2..4).flat_map(move |b| [Pair::new(a, b), Pair::new(b, a)]))
+        .collect();
+    let link = [Pair::new(1, 6)];
+    let of_eight = [8, 1];
+    // What is slow is compared with the best path. No path is better if at most one host is.
+    for (size, faulty, cut, down, slow) in [
+        (of_eight, hosts(8), &[][..], "all", ""),
+        (of_eight, hosts(7), &[], "all", ""),
+        (
+            of_eight,
+            hosts(6),
+            &[],
+            "h0, h1, h2, h3, h4, h5",
+            "h0, h1, h2, h3, h4, h5",
+        ),
+        (of_eight, hosts(4), &[], "h0, h1, h2, h3", "h0, h1, h2, h3"),
+        (of_eight, hosts(1), &[], "h0", "h0"),
+        (
+            of_eight,
+            vec![(3, [true, false])],
+            &[],
+            "h3 from",
+            "h3 from",
+        ),
+        (of_eight, vec![(3, [false, true])], &[], "h3 to", "h3 to"),
+        (of_eight, vec![], &link, "h1-h6", "h1-h6"),
+        // The hosts of each half reach each other.
+        ([4, 1], vec![], &half, CUT, CUT),
+        ([3, 8], vec![(13, [true; 2])], &[], "h1/mlx5_5", "h1/mlx5_5"),
+        ([3, 2], hosts(2), &[], "h0", "h0"),
+    ] {
+        for (speed, expected) in [(0.0, down), (0.5, slow)] {
+            let found = suspects_at(speed, size, &faulty, cut);
+            assert_eq!(found, expected, "{size:?} {faulty:?} {cut:?} at {speed}");
+        }
+    }
+}
+
+const CUT: &str = "h0-h2, h0-h3, h1-h2, h1-h3, h2-h0, h2-h1, h3-h0, h3-h1";
 
 #[test]
 fn tests_with_a_common_start_have_sums_and_fairness() {
