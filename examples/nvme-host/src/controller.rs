@@ -101,7 +101,7 @@ impl Controller {
 
         let (granted, _) = admin.execute(Command::set_number_of_queues(IO_QUEUES), &[])?;
         let (cap, _) = admin.execute(Command::property_get(Property::Cap), &[])?;
-        let depth = IO_DEPTH.min(wire::max_queue_entries(cap) - 1);
+        let depth = IO_DEPTH.min(wire::max_commands(cap).map_err(Error::Target)?);
         let mut io = Vec::new();
         for qid in 1..=wire::granted_queues(granted).min(IO_QUEUES) {
             let context = Some(admin.context());

@@ -254,9 +254,15 @@ pub fn granted_queues(result: u64) -> u16 {
     u16_at(&bytes, 0).min(u16_at(&bytes, 2)).saturating_add(1)
 }
 
-/// Returns the maximum number of entries of a queue, from [`Property::Cap`] (MQES).
-pub fn max_queue_entries(cap: u64) -> u16 {
-    u16_at(&cap.to_le_bytes(), 0).saturating_add(1)
+/// Returns the maximum number of commands in a queue, from [`Property::Cap`]. MQES is one less than
+/// the entries, one of which is always free.
+///
+/// # Errors
+/// Returns a message if the controller has no queue with two entries, as NVMe requires.
+pub fn max_commands(cap: u64) -> Result<u16, String> {
+    let commands = u16_at(&cap.to_le_bytes(), 0);
+    let has_room = (commands > 0).then_some(commands);
+    has_room.ok_or_else(|| "the queues of the controller have no room for a command".into())
 }
 
 /// Returns the identifier of the controller, from the result of [`Command::connect`].

@@ -118,8 +118,13 @@ fn a_completion_is_read_without_the_phase_tag() {
 fn granted_queues_are_the_smaller_number() {
     assert_eq!(granted_queues(0x0003_0001), 2);
     assert_eq!(granted_queues(0x0000_007f), 1);
-    assert_eq!(max_queue_entries(0x2_0000_007f), 128);
-    assert_eq!(max_queue_entries(u64::MAX), u16::MAX);
+}
+
+#[test]
+fn a_queue_has_room_for_a_command() {
+    assert_eq!(max_commands(0x2_0000_007f), Ok(127));
+    assert_eq!(max_commands(u64::MAX), Ok(u16::MAX));
+    assert!(max_commands(0x2_0000_0000).is_err());
 }
 
 #[test]
