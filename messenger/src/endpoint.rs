@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ibverbs::QueueId;
+use ibverbs::{Buf, QueueId};
 
 use super::deferred::{Apply, Deferred};
 use super::lease::Lease;
@@ -36,8 +36,9 @@ impl Endpoint {
         self.state.with(f)
     }
 
-    /// Posts a receive in place of a buffer that the application has returned to its pool.
-    pub(crate) fn release(&self) {
+    /// Returns a buffer to its pool and posts a receive in its place, in this order.
+    pub(crate) fn release(&self, buf: Buf) {
+        drop(buf);
         self.state.defer();
     }
 

@@ -163,10 +163,7 @@ impl Drop for Message {
     fn drop(&mut self) {
         let (content, owner) = (self.content.take(), self.owner.upgrade());
         match (content, owner) {
-            (Some(Content::Received(buf)), Some(owner)) => {
-                drop(buf); // returns to its pool
-                owner.release();
-            }
+            (Some(Content::Received(buf)), Some(owner)) => owner.release(buf),
             (Some(Content::Assembled(bytes)), Some(owner)) => owner.recycle(bytes),
             _ => {}
         }

@@ -61,6 +61,7 @@ impl State {
         let needed = self.flow.receives_needed();
         while self.receives_posted < needed {
             let Some(buf) = self.pools.recv.take() else {
+                debug_assert!(false, "a credit was returned before its buffer");
                 break;
             };
             let request = wr::recv(buf);
