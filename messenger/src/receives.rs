@@ -34,8 +34,8 @@ impl SharedReceives {
         self.may_lack.store(true, Ordering::Release);
     }
 
-    /// Replaces the queue if a receive may be missing. The caller has no queue pair that receives
-    /// from it.
+    /// Replaces the queue by an empty one if a receive may be missing. The caller has no queue pair
+    /// that receives from it, and [refills](Self::refill) it afterwards.
     ///
     /// A queue pair in ERR does not complete a receive that it has begun, or completes it later
     /// (IBTA 10.3.1; docs/drivers.md, fault 57). The application never learns which one it was, and
@@ -44,8 +44,6 @@ impl SharedReceives {
         if self.may_lack.swap(false, Ordering::AcqRel) {
             let mut srq = self.lock();
             *srq = srq.pd().clone().create_srq(self.options)?;
-            drop(srq);
-            self.refill()?;
         }
         Ok(())
     }
