@@ -212,12 +212,11 @@ impl Drop for Context {
 }
 
 fn device_name(functions: &Functions, device: DeviceHandle) -> Result<String> {
-    let mut name: [c_char; 256] = [0; 256];
-    // SAFETY: the array has 256 bytes. The last one is not passed, so the text ends.
-    let status = unsafe { (functions.device_name)(name.as_mut_ptr(), 255, device) };
+    let mut name = [0_u8; 256];
+    // SAFETY: the array has 256 bytes.
+    let status = unsafe { (functions.device_name)(name.as_mut_ptr().cast(), 256, device) };
     functions.check("cuDeviceGetName", status)?;
-    // SAFETY: the array ends with a 0.
-    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
     Ok(name.to_string_lossy().into_owned())
 }
 
