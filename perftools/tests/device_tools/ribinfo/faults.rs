@@ -39,18 +39,6 @@ fn missing_module_is_found() {
         &["rdma_ucm", "=> modprobe rdma_ucm"],
     );
     assert_eq!(status, 1);
-    // Both modules are loaded, but only one of them will be after a reboot.
-    root.write("/proc/modules", "ib_uverbs 1 0\nrdma_ucm 1 0\n")
-        .write("/etc/rdma/modules/rdma.conf", "ib_uverbs\n# rdma_ucm\n");
-    let (text, status) = root.check(&["modules"]);
-    assert_eq!(status, 1, "{text}");
-    root.apply(&assert_finding(
-        &text,
-        "warning",
-        "modules rdma_ucm",
-        &["=> sed -i", "rdma-load-modules@rdma.service"],
-    ));
-    assert_eq!(root.check(&["modules"]).1, 0);
 }
 
 #[test]
