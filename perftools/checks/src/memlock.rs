@@ -52,8 +52,11 @@ fn raise(environment: &Environment) -> String {
 }
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
-    // The capability of another user namespace does not count (`capable` in `ib_umem_get`).
-    let exempt = facts.memlock.is_exempt && !facts.environment.is_rootless;
+    // The capability of another user namespace does not count (`capable` in `ib_umem_get`), which a
+    // failure shows too.
+    let mut registrations = facts.probe.registrations.iter();
+    let has_failed = registrations.any(|registration| registration.result.is_err());
+    let exempt = facts.memlock.is_exempt && !facts.environment.is_rootless && !has_failed;
     let limits = facts.memlock.limits;
     let limited = !exempt && !matches!(limits, Some((None, _)));
     let raise = raise(&facts.environment);
@@ -67,13 +70,11 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     findings.extend(check_processes(facts));
     // The limit is the cause of a failed registration, unless it is not known.
     let is_cause = limited && limit.level == Level::Warning;
-    let mut has_failed = false;
     for registration in facts.probe.registrations.iter() {
         let size = Size(registration.bytes);
         let finding = match &registration.result {
             Ok(()) => Finding::ok(format!("registering {size} succeeded")),
             Err(error) => {
-                has_failed = true;
                 let (cause, _) = split_help(error);
                 let limit_text = if is_cause {
                     format!(" ({})", limit.text)

@@ -47,14 +47,19 @@ impl Container {
             .any(|line| line.split(' ').nth(1) == Some(TERMINATION_LOG));
         let found = found.map(|(_, container)| *container);
         found.or(is_pod.then_some(Self::Pod)).or_else(|| {
-            root.exists(MANAGER)
-                .then(|| match root.value(MANAGER).as_deref() {
-                    Some("lxc") => Self::Lxc,
-                    Some("systemd-nspawn") => Self::Nspawn,
-                    Some("docker") => Self::Docker,
-                    Some("podman") => Self::Podman,
-                    _ => Self::Other,
-                })
+            match root
+                .exists(MANAGER)
+                .then(|| root.value(MANAGER))?
+                .as_deref()
+            {
+                // A virtual machine with a kernel of its own.
+                Some("wsl") => None,
+                Some("lxc") => Some(Self::Lxc),
+                Some("systemd-nspawn") => Some(Self::Nspawn),
+                Some("docker") => Some(Self::Docker),
+                Some("podman") => Some(Self::Podman),
+                _ => Some(Self::Other),
+            }
         })
     }
 }
