@@ -4,13 +4,12 @@
 use std::net::IpAddr;
 
 use host::HostFacts;
-use host::device::Device;
+use host::device::{Device, Port};
 use host::netdev::{ArpSettings, Netdev, needs_interface};
 use host::probe::Address;
 use ipnet::IpNet;
 
 use super::finding::Finding;
-use super::iwarp;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let is_rdma = |netdev: &Netdev| {
@@ -167,10 +166,26 @@ pub(super) fn is_spare(facts: &HostFacts, device: &Device) -> bool {
     });
     functions.any(|(other, port)| {
         if other.is_iwarp() {
-            return iwarp::netdev(facts, port).is_some_and(has_address);
+            return iwarp_netdev(facts, port).is_some_and(has_address);
         }
         port.is_infiniband() || port.gids.iter().any(|row| !row.gid.is_link_local())
     })
+}
+
+/// Returns the interface of an iWARP port, or the one whose hardware address is its GID. That of
+/// erdma belongs to another PCI function.
+pub(super) fn iwarp_netdev<'a>(facts: &'a HostFacts, port: &'a Port) -> Option<&'a String> {
+    if port.netdev.is_some() {
+        return port.netdev.as_ref();
+    }
+    let gid = port.gids.first()?.gid.as_ipv6().octets();
+    let address: Vec<String> = gid[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let address = address.join(":");
+    let found = facts
+        .netdevs
+        .iter()
+        .find(|netdev| netdev.address == address);
+    found.map(|netdev| &netdev.name)
 }
 
 pub(super) fn is_link_local(ip: IpAddr) -> bool {

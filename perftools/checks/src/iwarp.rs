@@ -1,9 +1,8 @@
 //! iWARP ports. iWARP runs over TCP, and its connections can be made only with rdma_cm.
 
 use host::HostFacts;
-use host::device::Port;
 
-use super::addresses::is_spare;
+use super::addresses::{is_spare, iwarp_netdev};
 use super::finding::Finding;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
@@ -13,7 +12,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         .filter(|(device, port)| device.is_iwarp() && port.is_active())
     {
         let on = format!("{}/{}", device.name, port.port);
-        let Some(netdev) = netdev(facts, port) else {
+        let Some(netdev) = iwarp_netdev(facts, port) else {
             findings.push(
                 Finding::fault("the port has no network interface")
                     .on(on)
@@ -56,20 +55,4 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Returns the interface of an iWARP port, or the one whose hardware address is its GID. That of
-/// erdma belongs to another PCI function.
-pub(super) fn netdev<'a>(facts: &'a HostFacts, port: &'a Port) -> Option<&'a String> {
-    if port.netdev.is_some() {
-        return port.netdev.as_ref();
-    }
-    let gid = port.gids.first()?.gid.as_ipv6().octets();
-    let address: Vec<String> = gid[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-    let address = address.join(":");
-    let found = facts
-        .netdevs
-        .iter()
-        .find(|netdev| netdev.address == address);
-    found.map(|netdev| &netdev.name)
 }
