@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 
 use host::HostFacts;
-use host::netdev::Netdev;
+use host::device::{Device, Port};
+use host::netdev::{ArpSettings, Netdev, needs_interface};
 use host::probe::Address;
 use ipnet::IpNet;
 
@@ -23,12 +24,12 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         .filter(|netdev| is_rdma(netdev))
         .collect();
     let is_interface = |name: &str| interfaces.iter().any(|netdev| netdev.name == name);
+    // An interface that is down has no routes.
+    let is_up = |name: &str| facts.netdev(name).is_none_or(|netdev| netdev.up);
     let all = || {
-        facts
-            .probe
-            .addresses
-            .iter()
-            .filter(|address| !is_link_local(address.ip))
+        let addresses = facts.probe.addresses.iter();
+        let addresses = addresses.filter(|a| !is_link_local(a.ip) && !a.ip.is_loopback());
+        addresses.filter(|address| is_up(&address.netdev))
     };
     let addresses: Vec<&Address> = all()
         .filter(|address| is_interface(&address.netdev))
@@ -37,8 +38,11 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut subnets: Vec<IpNet> = Vec::new();
     for (at, address) in addresses.iter().enumerate() {
         let name = &address.netdev;
-        // Another interface, with or without RDMA.
-        let same = all().find(|other| other.ip == address.ip && other.netdev != *name);
+        // Another interface, with or without RDMA. Unnumbered ones share an address of no subnet.
+        let same = all().find(|other| {
+            let is_same = other.ip == address.ip && other.netdev != *name;
+            is_same && (network(address).is_some() || network(other).is_some())
+        });
         let is_first = |same: &&Address| {
             !addresses[..at]
                 .iter()
@@ -122,32 +126,27 @@ fn check_subnet(subnet: IpNet, members: &[&Address]) -> Finding {
 }
 
 /// Returns `true` if packets of an address pass through its interface only. In IPv6 this needs a
-/// rule for the address (ip-rule(8)), and in IPv4 settings of ARP.
+/// rule for the address (ip-rule(8)), and in IPv4 settings of ARP, or a rule and `arp_filter`.
 fn is_separate(facts: &HostFacts, address: &Address) -> bool {
     // A master of an interface with an address of its own is a VRF, which has its own routes.
     if facts.master(&address.netdev).is_some() {
         return true;
     }
-    if address.ip.is_ipv4() {
-        return answers_separately(facts, &address.netdev);
-    }
     let mut rules = facts.probe.source_rules.iter();
-    rules.any(|rule| {
+    let has_rule = rules.any(|rule| {
         let rule = rule.parse::<IpNet>();
         rule.is_ok_and(|rule| rule.contains(&address.ip))
-    })
-}
-
-/// Returns `true` if the kernel answers ARP requests, and sends its own, only on the interface with
-/// the address. The larger value of the interface and of `all` applies.
-fn answers_separately(facts: &HostFacts, netdev: &str) -> bool {
-    let settings = || {
-        ["all", netdev]
-            .into_iter()
-            .filter_map(|name| facts.arp.get(name))
+    });
+    if address.ip.is_ipv6() {
+        return has_rule;
+    }
+    // The larger value of the interface and of `all` applies.
+    let names = ["all", address.netdev.as_str()];
+    let is_set = |setting: fn(&ArpSettings) -> Option<u32>| {
+        let settings = names.iter().filter_map(|name| facts.arp.get(*name));
+        settings.filter_map(setting).max() >= Some(1)
     };
-    settings().filter_map(|settings| settings.ignore).max() >= Some(1)
-        && settings().filter_map(|settings| settings.announce).max() >= Some(1)
+    is_set(|arp| arp.ignore) && is_set(|arp| arp.announce) || has_rule && is_set(|arp| arp.filter)
 }
 
 fn network(address: &Address) -> Option<IpNet> {
@@ -155,6 +154,38 @@ fn network(address: &Address) -> Option<IpNet> {
     let network = IpNet::new(address.ip, bits).ok()?.trunc();
     // A host route is not a subnet.
     (network.prefix_len() < network.max_prefix_len()).then_some(network)
+}
+
+/// Returns `true` if a device needs no address: another function of its adapter has one, or it is a
+/// virtual function for a guest of this host.
+pub(super) fn is_spare(facts: &HostFacts, device: &Device) -> bool {
+    let has_address = |name: &String| facts.addresses(name).any(|a| !needs_interface(a.ip));
+    let mut functions = facts.ports().filter(|(other, _)| {
+        let is_host = device.is_virtual && !other.is_virtual && !other.is_software();
+        other.name != device.name && (is_host || device.is_same_adapter(other))
+    });
+    functions.any(|(other, port)| {
+        if other.is_iwarp() {
+            return iwarp_netdev(facts, port).is_some_and(has_address);
+        }
+        port.is_infiniband() || port.gids.iter().any(|row| !row.gid.is_link_local())
+    })
+}
+
+/// Returns the interface of an iWARP port, or the one whose hardware address is its GID. That of
+/// erdma belongs to another PCI function.
+pub(super) fn iwarp_netdev<'a>(facts: &'a HostFacts, port: &'a Port) -> Option<&'a String> {
+    if port.netdev.is_some() {
+        return port.netdev.as_ref();
+    }
+    let gid = port.gids.first()?.gid.as_ipv6().octets();
+    let address: Vec<String> = gid[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let address = address.join(":");
+    let found = facts
+        .netdevs
+        .iter()
+        .find(|netdev| netdev.address == address);
+    found.map(|netdev| &netdev.name)
 }
 
 pub(super) fn is_link_local(ip: IpAddr) -> bool {

@@ -99,7 +99,7 @@ fn check_driver(counters: &Counters) -> impl Iterator<Item = Finding> {
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (device, port) in facts.ports() {
+    for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let Some(counters) = facts.counters.get(&(device.name.clone(), port.port)) else {
             continue;
         };

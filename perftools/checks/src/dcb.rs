@@ -16,7 +16,15 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         let Some(dcb) = facts.dcb.get(&(name.clone(), number)) else {
             continue;
         };
-        let found = check_port(dcb, name, number, netdev);
+        // Packets of a VLAN have the priority of their tag.
+        let mut vlans = facts.netdevs.iter().filter(|vlan| vlan.is_on(netdev));
+        let has_vlan = vlans.any(|vlan| facts.addresses(&vlan.name).next().is_some());
+        let has_tags = has_vlan && dcb.trusts_dscp() == Some(false);
+        let found = if has_tags {
+            check_ecn(dcb, netdev)
+        } else {
+            check_port(dcb, name, number, netdev)
+        };
         let on = format!("{name}/{number}");
         findings.extend(found.into_iter().map(|finding| finding.on(&on)));
     }

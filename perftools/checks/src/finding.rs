@@ -4,6 +4,7 @@ use std::fmt;
 
 use base::error::split_help;
 use base::peer_text::one_line;
+use host::HostFacts;
 use serde::Serialize;
 
 /// The severity of a finding. A greater value is worse.
@@ -108,6 +109,35 @@ impl Finding {
         let (cause, _) = split_help(&self.text);
         self.text.truncate(cause.len());
         self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+/// Commands that change the kernel or the services of a host, not those of a container.
+const HOST_COMMANDS: &str = "modprobe udevadm systemctl dmesg devlink rdma echo mkdir chmod \
+    cpupower driverctl ibportstate setpci";
+
+impl Finding {
+    /// Adapts the remedy to the place of this process: in a container, commands for the kernel are
+    /// for its host, and the packages of MLNX_OFED have another name of opensm's service.
+    #[must_use]
+    pub(crate) fn for_place(mut self, facts: &HostFacts) -> Self {
+        let Some(mut remedy) = self.remedy.take() else {
+            return self;
+        };
+        if facts.modules.has_openibd {
+            for command in ["enable --now opensm", "restart opensm"] {
+                remedy = remedy.replace(command, &format!("{command}d"));
+            }
+        }
+        let word = remedy.split(' ').next().unwrap_or_default();
+        if facts.environment.container.is_some()
+            && HOST_COMMANDS.split(' ').any(|known| known == word)
+        {
+            remedy = format!("on the host: {remedy}");
+            self.is_command = false;
+        }
+        self.remedy = Some(remedy);
         self
     }
 }

@@ -35,6 +35,8 @@ struct Traffic {
     /// The level of the finding if it is blocked.
     level: Level,
     netdevs: Vec<String>,
+    /// One interface that accepts it is enough.
+    is_any: bool,
 }
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
@@ -66,7 +68,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     if firewall.nft_json.is_none() && has_nf_tables {
         findings.push(
             Finding::unknown("rules of nftables may exist, but the command nft is missing")
-                .with_remedy("apt install nftables (Debian) or dnf install nftables (Red Hat)"),
+                .with_remedy("install nftables (apt, dnf or zypper)"),
         );
     }
     if facts
@@ -107,12 +109,14 @@ fn traffic(facts: &HostFacts) -> Vec<Traffic> {
     let tcp = |port, text: &str, netdevs: &[String]| Traffic {
         service: Service::Port(Protocol::Tcp, port),
         text: text.to_owned(),
-        level: if facts.listening.contains(&port) {
-            Level::Fault
-        } else {
-            Level::Warning
+        // Filters are meant to block the ports of programs that do not run.
+        level: match port {
+            _ if facts.listening.contains(&port) => Level::Fault,
+            RPING => Level::Warning,
+            _ => Level::Ok,
         },
         netdevs: netdevs.to_vec(),
+        is_any: netdevs == with_address,
     };
     let mut all = vec![
         Traffic {
@@ -120,6 +124,7 @@ fn traffic(facts: &HostFacts) -> Vec<Traffic> {
             text: "software RoCE v2, with all its ports of rdma_cm".to_owned(),
             level: Level::Fault,
             netdevs: roce,
+            is_any: false,
         },
         tcp(RPING, "ribping and rping over software iWARP", &iwarp),
         tcp(NFS, "NFS over RDMA on software iWARP", &iwarp),
@@ -151,6 +156,7 @@ fn traffic(facts: &HostFacts) -> Vec<Traffic> {
         text: "IPv6 neighbor discovery, which RoCE v2 over IPv6 needs as well".to_owned(),
         level: Level::Warning,
         netdevs: with_ipv6.cloned().collect(),
+        is_any: false,
     });
     all.retain(|traffic| !traffic.netdevs.is_empty());
     all
@@ -166,6 +172,7 @@ fn check_traffic(facts: &HostFacts, ruleset: &Ruleset, traffic: &Traffic) -> Fin
         text,
         level,
         netdevs,
+        is_any,
     } = traffic;
     let on = match service {
         Service::Port(protocol, port) => format!("{}/{port}", protocol.name()),
@@ -188,7 +195,8 @@ fn check_traffic(facts: &HostFacts, ruleset: &Ruleset, traffic: &Traffic) -> Fin
             }
         }
     }
-    let finding = match (blocked, unknown) {
+    let is_enough = *is_any && blocked_on.len() < netdevs.len();
+    let finding = match (blocked.filter(|_| !is_enough), unknown) {
         (Some((rule, chain, packet)), _) => {
             let idle = match service {
                 Service::Port(..) if *level != Level::Fault => " (no server listens on it now)",
@@ -212,7 +220,11 @@ fn check_traffic(facts: &HostFacts, ruleset: &Ruleset, traffic: &Traffic) -> Fin
         .with_remedy(
             "nft list ruleset; iptables-save (compare the rule with the address of the peer)",
         ),
-        (None, None) => Finding::ok(format!("{text}: accepted on {}", netdevs.join(", "))),
+        (None, None) => {
+            let mut accepting = netdevs.clone();
+            accepting.retain(|netdev| !blocked_on.contains(&netdev.as_str()));
+            Finding::ok(format!("{text}: accepted on {}", accepting.join(", ")))
+        }
     };
     finding.on(on)
 }
@@ -295,7 +307,7 @@ fn describe(packet: &Packet) -> &'static str {
 fn allow_command(ruleset: &Ruleset, packet: &Packet, service: Service, chain: &str) -> String {
     let netdev = &packet.netdev;
     let is_input = packet.direction == Direction::Input;
-    if ruleset.has(" firewalld") && is_input {
+    if (ruleset.has(" firewalld") || ruleset.has("INPUT_ZONES")) && is_input {
         let allowed = match service {
             Service::Port(protocol, port) => format!("--add-port={port}/{}", protocol.name()),
             Service::NeighborDiscovery => "--add-protocol=ipv6-icmp".to_owned(),

@@ -6,6 +6,7 @@ use host::HostFacts;
 use host::device::{Device, Port};
 use host::netdev::{Netdev, needs_interface};
 
+use super::addresses::is_spare;
 use super::finding::Finding;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
@@ -30,6 +31,11 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
     }
     if facts.is_raw(device, port) {
         return Some(check_raw(facts, device));
+    }
+    if facts.is_elsewhere(port) {
+        return Some(Finding::ok(
+            "the port's interface is in another network namespace",
+        ));
     }
     let container = facts.environment.container;
     let container = container.map_or_else(|| "this process".to_owned(), |c| c.to_string());
@@ -96,7 +102,7 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         )));
     }
     if !port.gids.iter().any(|row| !row.gid.is_link_local()) {
-        return Some(check_unreachable(facts, netdev, port, master));
+        return Some(check_unreachable(facts, netdev, (device, port), master));
     }
     if let Some(stale) = interface.and_then(|interface| stale_gid(facts, interface, port)) {
         return Some(Finding::warning(format!(
@@ -119,10 +125,15 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
 fn check_unreachable(
     facts: &HostFacts,
     netdev: &str,
-    port: &Port,
+    (device, port): (&Device, &Port),
     master: Option<&Netdev>,
 ) -> Finding {
     let count = port.gids.len();
+    if master.is_none() && is_spare(facts, device) {
+        return Finding::ok(format!(
+            "GID table entries: {count}; {netdev} has no address, but another function of the adapter has one"
+        ));
+    }
     if let Some(master) = master.filter(|master| is_served_elsewhere(facts, master, netdev)) {
         return Finding::ok(format!(
             "GID table entries: {count}; the addresses of {} belong to another of its interfaces now",
@@ -135,10 +146,18 @@ fn check_unreachable(
         "has only link-local entries"
     };
     let name = master.map_or(netdev, |master| &master.name);
+    // The interface with the addresses of a switch in software is not above the port's.
+    let remedy = if name == "ovs-system" {
+        format!(
+            "Open vSwitch has the address in an interface of its own, which has no RDMA: use a virtual function of the adapter, or, when nothing uses {netdev}, take it out of the bridge and give it the address"
+        )
+    } else {
+        format!("ip addr add ADDRESS/BITS dev {name}")
+    };
     Finding::fault(format!(
         "the GID table {table}: {netdev} has no address that a peer can connect to"
     ))
-    .with_remedy(format!("ip addr add ADDRESS/BITS dev {name}"))
+    .with_remedy(remedy)
 }
 
 /// Checks a port of InfiniBand or EFA, which sets its GID itself.

@@ -16,7 +16,10 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         devices.filter(|device| !device.is_software() && facts.is_given(device))
     };
     let functions = facts.probe.pci.iter();
-    let gpus: Vec<&PciFunction> = functions.filter(|function| function.is_gpu()).collect();
+    // A GPU of a virtual machine needs ACS.
+    let is_of_host = |gpu: &&PciFunction| gpu.driver.as_deref() != Some("vfio-pci");
+    let gpus = functions.filter(|function| function.is_gpu());
+    let gpus: Vec<&PciFunction> = gpus.filter(is_of_host).collect();
     if gpus.is_empty() || hardware().next().is_none() {
         return Vec::new();
     }

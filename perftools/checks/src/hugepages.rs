@@ -13,13 +13,6 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         (Some(0), _, Some(size)) => Finding::ok(format!(
             "no huge pages of {size} kB are reserved (to reserve N: sysctl vm.nr_hugepages=N){transparent}"
         )),
-        (Some(total), Some(0), Some(size)) => Finding::warning(format!(
-            "none of the {total} reserved huge pages of {size} kB is free{transparent}"
-        ))
-        .with_remedy(format!(
-            "sysctl vm.nr_hugepages={}",
-            total.saturating_mul(2)
-        )),
         (Some(total), Some(free), Some(size)) => Finding::ok(format!(
             "{free} of {total} reserved huge pages of {size} kB are free{transparent}"
         )),

@@ -17,6 +17,6 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             "enabled, and translates each DMA access of {}: registrations and transfers are slower",
             translated.join(", ")
         ))
-        .with_remedy("grubby --update-kernel=ALL --args=iommu=pt (Debian: add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub); reboot"),
+        .with_remedy("add iommu=pt (ARM: iommu.passthrough=1) to the kernel's command line: grubby --update-kernel=ALL --args=iommu=pt (Red Hat); or in GRUB_CMDLINE_LINUX of /etc/default/grub, then update-grub (Debian) or grub2-mkconfig -o /boot/grub2/grub.cfg (SUSE); reboot"),
     }]
 }

@@ -20,11 +20,9 @@ const FULL_MEMBER: u16 = 0x8000;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = spelling::check(facts, "/etc/NetworkManager/");
-    // NetworkManager cannot create the interface of such a profile.
-    let is_missing = |profile: &&Profile| facts.netdev(&profile.interface).is_none();
-    let missing = facts.profiles.iter().filter(is_missing);
     findings.extend(
-        missing.filter_map(|profile| Some(check_parent(facts, profile)?.on(&profile.interface))),
+        without_interface(facts)
+            .filter_map(|profile| Some(check_missing(facts, profile)?.on(&profile.interface))),
     );
     // A bond of IPoIB interfaces has their type, and no attributes of its own.
     for netdev in facts
@@ -55,6 +53,42 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     findings
 }
 
+/// Returns the profiles whose interface does not exist.
+fn without_interface(facts: &HostFacts) -> impl Iterator<Item = &Profile> {
+    let profiles = facts.profiles.iter();
+    profiles.filter(|profile| facts.netdev(&profile.interface).is_none())
+}
+
+/// Returns a fault for a profile whose interface does not exist, and the reason.
+fn check_missing(facts: &HostFacts, profile: &Profile) -> Option<Finding> {
+    let Profile {
+        path, interface, ..
+    } = profile;
+    if profile.pkey.is_some() {
+        return check_parent(facts, profile);
+    }
+    let mut interfaces = facts.netdevs.iter().filter(|netdev| {
+        let ipoib = netdev.ipoib.as_ref();
+        ipoib.is_some_and(|ipoib| ipoib.parent.is_none())
+    });
+    let text = format!("{path} configures {interface}, which does not exist");
+    let is_free = |netdev: &&Netdev| {
+        let mut addresses = facts.addresses(&netdev.name);
+        !addresses.any(|a| !needs_interface(a.ip)) && facts.master(&netdev.name).is_none()
+    };
+    if interfaces.clone().next().is_none() && !facts.modules.is_present("ib_ipoib") {
+        let mut ports = facts.ports();
+        let has_port = ports.any(|(_, port)| port.is_infiniband());
+        let text = format!("{text}: module ib_ipoib is not loaded");
+        return has_port.then(|| Finding::fault(text).with_command("modprobe ib_ipoib"));
+    }
+    let free = &interfaces.find(is_free)?.name;
+    Some(
+        Finding::fault(format!("{text}; {free} has no configuration"))
+            .with_remedy(profile.rename(free)),
+    )
+}
+
 /// Returns the port whose GUID is in the hardware address.
 fn port_of(facts: &HostFacts, address: HwAddr) -> Option<(&Device, &Port)> {
     facts
@@ -79,8 +113,14 @@ fn check_usable(
     let has_address = addresses.any(|address| !needs_interface(address.ip));
     let is_slave = facts.master(name).is_some();
     // A parent can be used only by its children, a slave only by its bond, and eIPoIB uses
-    // interfaces without addresses.
-    let needs_address = !is_parent && !is_slave && facts.eipoib.interfaces.is_none();
+    // interfaces without addresses. Verbs need none if another interface has that of the host.
+    let others = facts.netdevs.iter().filter(|other| other.ipoib.is_some());
+    let mut addresses_of_others = others.flat_map(|other| facts.addresses(&other.name));
+    let is_other_used = addresses_of_others.any(|address| !needs_interface(address.ip));
+    let needs_address =
+        !is_parent && !is_slave && !is_other_used && facts.eipoib.interfaces.is_none();
+    // Its configuration is for another name.
+    let needs_address = needs_address && without_interface(facts).next().is_none();
     if !port.is_some_and(|(_, port)| port.is_active()) {
         return None;
     }
@@ -204,9 +244,12 @@ fn check_parent(facts: &HostFacts, profile: &Profile) -> Option<Finding> {
 
 /// Returns a warning for a profile whose gateway is in no subnet of its addresses.
 fn check_gateway(profile: &Profile) -> Option<Finding> {
-    let gateway = profile.gateway?;
+    // A link-local gateway is in the subnet of every interface.
+    let gateway = profile.gateway.filter(|ip| !needs_interface(*ip))?;
     let nets = profile.addresses.iter();
-    let mut nets = nets.filter_map(|(ip, bits)| IpNet::new(*ip, *bits).ok());
+    let nets = nets.filter_map(|(ip, bits)| IpNet::new(*ip, *bits).ok());
+    // Beside the address of a host, NetworkManager adds a route to the gateway.
+    let mut nets = nets.filter(|net| net.prefix_len() < net.max_prefix_len());
     let subnet = nets
         .clone()
         .find(|net| net.addr().is_ipv4() == gateway.is_ipv4())?;

@@ -1,8 +1,8 @@
 //! iWARP ports. iWARP runs over TCP, and its connections can be made only with rdma_cm.
 
 use host::HostFacts;
-use host::device::Port;
 
+use super::addresses::{is_spare, iwarp_netdev};
 use super::finding::Finding;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
@@ -12,7 +12,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         .filter(|(device, port)| device.is_iwarp() && port.is_active())
     {
         let on = format!("{}/{}", device.name, port.port);
-        let Some(netdev) = port.netdev.as_ref().or_else(|| by_address(facts, port)) else {
+        let Some(netdev) = iwarp_netdev(facts, port) else {
             findings.push(
                 Finding::fault("the port has no network interface")
                     .on(on)
@@ -26,7 +26,11 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             .collect();
         addresses.retain(|ip| !ip.starts_with("fe80"));
         findings.push(
-            if addresses.is_empty() {
+            if addresses.is_empty() && is_spare(facts, device) {
+                Finding::ok(format!(
+                    "{netdev} has no address, but another function of the adapter has one"
+                ))
+            } else if addresses.is_empty() {
                 Finding::fault(format!(
                     "{netdev} has no address: rdma_cm cannot use the port, and iWARP connections need rdma_cm"
                 ))
@@ -51,17 +55,4 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Returns the interface whose hardware address is the GID of an iWARP port. That of erdma belongs
-/// to another PCI function.
-fn by_address<'a>(facts: &'a HostFacts, port: &Port) -> Option<&'a String> {
-    let gid = port.gids.first()?.gid.as_ipv6().octets();
-    let address: Vec<String> = gid[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-    let address = address.join(":");
-    let found = facts
-        .netdevs
-        .iter()
-        .find(|netdev| netdev.address == address);
-    found.map(|netdev| &netdev.name)
 }

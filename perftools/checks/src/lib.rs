@@ -60,7 +60,7 @@ pub struct Check {
 pub const CHECKS: &[Check] = &[
     Check {
         name: "modules",
-        about: "RDMA devices exist; kernel modules are loaded now and after a reboot",
+        about: "RDMA devices exist; kernel modules are loaded",
         run: modules::check,
     },
     Check {
@@ -193,7 +193,7 @@ pub fn check(facts: &HostFacts, names: &[String]) -> Vec<Finding> {
         .flat_map(|check| {
             (check.run)(facts).into_iter().map(|finding| Finding {
                 check: check.name,
-                ..finding
+                ..finding.for_place(facts)
             })
         })
         .collect()

@@ -38,6 +38,9 @@ fn raise(environment: &Environment) -> String {
         _ if is_rootless => RAISE_FOR_ROOTLESS,
         (Some(_), _) => "start the container with --ulimit memlock=-1",
         (None, Some(Manager::Slurm)) => RAISE_IN_SLURM,
+        (None, Some(Manager::User)) => {
+            "set LimitMEMLOCK=infinity in [Service] (systemctl edit user@.service); log in again"
+        }
         (None, Some(Manager::Service(unit))) => {
             return format!(
                 "set LimitMEMLOCK=infinity in [Service] (systemctl edit {unit}); systemctl restart {unit}"
@@ -49,22 +52,29 @@ fn raise(environment: &Environment) -> String {
 }
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
-    let (limits, exempt) = (facts.memlock.limits, facts.memlock.is_exempt);
+    // The capability of another user namespace does not count (`capable` in `ib_umem_get`), which a
+    // failure shows too.
+    let mut registrations = facts.probe.registrations.iter();
+    let has_failed = registrations.any(|registration| registration.result.is_err());
+    let exempt = facts.memlock.is_exempt && !facts.environment.is_rootless && !has_failed;
+    let limits = facts.memlock.limits;
     let limited = !exempt && !matches!(limits, Some((None, _)));
     let raise = raise(&facts.environment);
-    let limit = check_limits(limits, exempt, &raise);
+    let mut limit = check_limits(limits, exempt, &raise);
+    // The capability is that of the whole container.
+    if exempt && facts.environment.container.is_some() {
+        limit.level = Level::Ok;
+    }
     let mut findings = check_limits_conf(facts);
     findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
     // The limit is the cause of a failed registration, unless it is not known.
     let is_cause = limited && limit.level == Level::Warning;
-    let mut has_failed = false;
     for registration in facts.probe.registrations.iter() {
         let size = Size(registration.bytes);
         let finding = match &registration.result {
             Ok(()) => Finding::ok(format!("registering {size} succeeded")),
             Err(error) => {
-                has_failed = true;
                 let (cause, _) = split_help(error);
                 let limit_text = if is_cause {
                     format!(" ({})", limit.text)
@@ -108,13 +118,7 @@ fn check_limits_conf(facts: &HostFacts) -> Vec<Finding> {
             "replace {kibibytes} by unlimited in {file}, then log in again"
         ))
     };
-    facts
-        .memlock
-        .configured
-        .iter()
-        .filter(small)
-        .map(warn)
-        .collect()
+    facts.memlock.effective().filter(small).map(warn).collect()
 }
 
 /// Returns a warning for running RDMA servers with a small limit. A limit of systemd or of PAM can

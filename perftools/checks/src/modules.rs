@@ -1,9 +1,9 @@
-//! Kernel modules: loaded now, and configured to be loaded after a reboot.
+//! Kernel modules of the devices and of the programs.
 
 use host::HostFacts;
 use host::adapters::Adapter;
 use host::device::Device;
-use host::modules::{Modules, RDMA_MODULES, SYSTEMD_MODULES};
+use host::modules::{Modules, RDMA_CONF};
 
 use super::finding::Finding;
 
@@ -55,7 +55,7 @@ fn check_configured(modules: &Modules) -> Option<Finding> {
             "names modules that are not loaded: {}",
             missing.join(", ")
         ))
-        .on(format!("{RDMA_MODULES}/rdma.conf"))
+        .on(RDMA_CONF)
         .with_command("systemctl restart rdma-load-modules@rdma.service")
     })
 }
@@ -87,7 +87,7 @@ fn check_devices(facts: &HostFacts) -> Finding {
     adapters.sort_by_key(|adapter| !facts.modules.is_present(adapter.rdma_module));
     adapters.first().map_or_else(
         || {
-            Finding::fault("no RDMA device on this host").with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV (on Ubuntu, linux-modules-extra-$(uname -r) has the module)")
+            Finding::fault("no RDMA device on this host").with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV (if the kernel lacks the module: the package linux-modules-extra-$(uname -r) of Ubuntu, kernel-modules-extra of Red Hat, or another kernel)")
         },
         |adapter| check_adapter(facts, adapter),
     )
@@ -100,11 +100,13 @@ fn check_unbound(facts: &HostFacts) -> Vec<Finding> {
         return Vec::new();
     }
     let is_unbound = |adapter: &&Adapter| {
-        adapter.driver.is_none()
-            && !adapter.is_virtual
-            && facts.modules.is_present(adapter.pci_module)
+        let is_loaded = facts.modules.is_present(adapter.pci_module);
+        adapter.driver.is_none() && !adapter.is_virtual && (is_loaded || adapter.in_recovery)
     };
     let warn = |adapter: &Adapter| {
+        if adapter.in_recovery {
+            return check_adapter(facts, adapter);
+        }
         Finding::warning(format!(
             "{} is not bound to the driver {}, because its start failed or was prevented",
             adapter.place(),
@@ -134,8 +136,18 @@ fn check_adapter(facts: &HostFacts, adapter: &Adapter) -> Finding {
         rdma_module: rdma,
         driver,
         lacks_module,
+        in_recovery,
         ..
     } = adapter;
+    if *in_recovery {
+        return Finding::fault(format!(
+            "{} is in recovery mode: its firmware did not start",
+            adapter.place()
+        ))
+        .with_remedy(format!(
+            "write the firmware of its board again: flint -d {slot} -i IMAGE burn (flint -d {slot} query shows the board), then switch the host off and on"
+        ));
+    }
     let remedy = probe_again(adapter);
     let adapter = adapter.place();
     let is_loaded = modules.is_present(rdma);
@@ -184,23 +196,7 @@ fn check_module(facts: &HostFacts, name: &str, consequence: &str) -> Finding {
             .on(name)
             .with_command(format!("modprobe {name}"));
     }
-    if !modules.is_loaded(name) {
-        return Finding::ok("built into the kernel").on(name);
-    }
-    if modules.is_configured(name) {
-        return Finding::ok("loaded, and configured to be loaded after a reboot").on(name);
-    }
-    // The files of a container are not those of its host, which loads the modules.
-    if facts.environment.container.is_some() && modules.rdma_conf.is_empty() {
-        return Finding::ok("loaded").on(name);
-    }
-    let remedy = modules
-        .enable_command(name)
-        .unwrap_or_else(|| format!("echo {name} >> {0}/{name}.conf", SYSTEMD_MODULES[0]));
-    Finding::warning(format!(
-        "loaded, but no file in {RDMA_MODULES} or {} loads it after a reboot",
-        SYSTEMD_MODULES[0]
-    ))
-    .on(name)
-    .with_command(remedy)
+    // After a reboot, the kernel loads it for the first program, if no file does
+    // (`MODULE_ALIAS_RDMA_CLIENT`).
+    Finding::ok("loaded").on(name)
 }

@@ -29,7 +29,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         let found = check_fstab(nfs, modules, mount);
         findings.extend(found.map(|finding| finding.on(&mount.target)));
     }
-    findings.extend(check_server(nfs, modules));
+    findings.extend(check_server(nfs));
     if findings.is_empty() {
         let state = if client_present(modules) {
             "is loaded"
@@ -44,24 +44,18 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
 }
 
 fn check_mount(mount: &Mount) -> Finding {
-    match mount.port {
-        Some(PORT) => Finding::ok(format!(
-            "{} is mounted over RDMA, port {PORT}",
-            mount.source
-        )),
-        Some(port) => Finding::warning(format!(
-            "{} is mounted over RDMA on port {port} instead of the standard port {PORT}",
-            mount.source
-        ))
-        .with_remedy(format!(
-            "when nothing uses {0}: umount {0} && mount -o rdma,port={PORT} {1} {0}",
-            mount.target, mount.source
-        )),
-        None => Finding::ok(format!("{} is mounted over RDMA", mount.source)),
-    }
+    let port = mount
+        .port
+        .map_or_else(String::new, |port| format!(", port {port}"));
+    Finding::ok(format!("{} is mounted over RDMA{port}", mount.source))
 }
 
 fn check_fstab(nfs: &Nfs, modules: &Modules, mount: &Mount) -> Option<Finding> {
+    let current = nfs.mounts.iter().find(|other| other.target == mount.target);
+    // Servers can listen on any port.
+    if current.is_some_and(|current| current.rdma && current.port == mount.port) {
+        return None;
+    }
     // Without the option, the kernel uses the standard port (nfs_fs_context_validate), since 2019.
     if mount.port.is_none() && nfs.needs_port {
         return Some(
@@ -86,7 +80,7 @@ fn check_fstab(nfs: &Nfs, modules: &Modules, mount: &Mount) -> Option<Finding> {
         );
     }
     // mount loads the module.
-    if mount.is_on_demand && nfs.mounts.iter().all(|other| other.target != mount.target) {
+    if mount.is_on_demand && current.is_none() {
         return None;
     }
     if !client_present(modules) {
@@ -95,10 +89,10 @@ fn check_fstab(nfs: &Nfs, modules: &Modules, mount: &Mount) -> Option<Finding> {
                 "/etc/fstab mounts {} over RDMA, but module xprtrdma is not loaded",
                 mount.source
             ))
-            .with_remedy(load_command(modules, "xprtrdma")),
+            .with_remedy("modprobe xprtrdma"),
         );
     }
-    match nfs.mounts.iter().find(|other| other.target == mount.target) {
+    match current {
         Some(other) if !other.rdma => Some(
             Finding::warning(format!(
                 "/etc/fstab mounts {} over RDMA, but it is currently mounted over TCP",
@@ -120,13 +114,7 @@ fn client_present(modules: &Modules) -> bool {
         .any(|name| modules.is_present(name))
 }
 
-fn load_command(modules: &Modules, name: &str) -> String {
-    modules
-        .enable_command(name)
-        .unwrap_or_else(|| format!("modprobe {name}"))
-}
-
-fn check_server(nfs: &Nfs, modules: &Modules) -> Option<Finding> {
+fn check_server(nfs: &Nfs) -> Option<Finding> {
     let ports = nfs.listeners.iter();
     let rdma: Vec<&str> = ports
         .filter_map(|line| line.strip_prefix("rdma "))
@@ -142,28 +130,24 @@ fn check_server(nfs: &Nfs, modules: &Modules) -> Option<Finding> {
         return None;
     }
     let finding = match rdma {
-        Some(port) if port == PORT.to_string() => Finding::ok(format!(
-            "serves NFS over RDMA on port {PORT}{}",
+        Some(port) => Finding::ok(format!(
+            "serves NFS over RDMA on port {port}{}{}",
+            if port == standard {
+                ""
+            } else {
+                ", which clients must name"
+            },
             if nfs.has_exports {
                 ""
             } else {
                 "; /etc/exports and /etc/exports.d export nothing"
             }
         )),
-        Some(port) => Finding::warning(format!(
-            "serves NFS over RDMA on port {port}, but clients expect the standard port {PORT}"
-        ))
-        .with_remedy(format!(
-            "set rdma-port={PORT} in [nfsd] of /etc/nfs.conf; systemctl restart nfs-server"
-        )),
         None if !nfs.is_rdma_enabled => Finding::ok(
             "serves NFS over TCP only; for RDMA, set rdma=y and rdma-port=20049 in [nfsd] of /etc/nfs.conf",
         ),
         None => Finding::fault("/etc/nfs.conf enables RDMA, but nfsd does not serve NFS over RDMA")
-            .with_remedy(format!(
-                "{}; systemctl restart nfs-server",
-                load_command(modules, "svcrdma")
-            )),
+            .with_remedy("modprobe svcrdma; systemctl restart nfs-server"),
     };
     Some(finding.on("nfsd"))
 }
@@ -182,7 +166,7 @@ mod tests {
             has_exports: true,
             ..Nfs::default()
         };
-        let finding = check_server(&nfs, &Modules::default()).expect("a server");
+        let finding = check_server(&nfs).expect("a server");
         assert_eq!(finding.level, Level::Ok, "{finding}");
         assert_eq!(finding.text, "serves NFS over RDMA on port 20049");
     }

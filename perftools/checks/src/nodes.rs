@@ -3,7 +3,7 @@
 use host::HostFacts;
 use host::adapters::supported_abi;
 use host::device::{Device, Port};
-use host::environment::Container;
+use host::environment::{Container, Manager};
 use host::probe::Node;
 
 use super::finding::Finding;
@@ -41,8 +41,8 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         );
     }
     // A container without any device also lacks this node, and the remedy has it.
-    let has_node = facts.devices.iter().any(|device| facts.has_node(device));
-    if has_node && facts.modules.is_present("rdma_ucm") {
+    let needs_node = |device: &Device| facts.has_node(device) && facts.has_rdma_cm(device);
+    if facts.devices.iter().any(needs_node) && facts.modules.is_present("rdma_ucm") {
         findings.push(check_public(facts, MISC, "rdma_cm").on("rdma_cm"));
     }
     findings
@@ -87,13 +87,8 @@ fn check_public(facts: &HostFacts, class: &str, name: &str) -> Finding {
     } else {
         format!("{stem}*")
     };
-    // The files of a container can be those of the host, and its root is perhaps an ordinary user.
-    let place = match facts.environment.container {
-        Some(_) => "on the host: ",
-        None => "",
-    };
     fault.with_remedy(format!(
-        "{place}chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
+        "chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
     ))
 }
 
@@ -118,7 +113,11 @@ fn allow(facts: &HostFacts, path: &str, error: &str) -> String {
         _ if environment.has_selinux && !is_cgroup => format!(
             "SELinux denies it: ausearch -m avc -ts recent; restorecon -v {path}; in a container: setsebool -P container_use_devices on"
         ),
-        Some(container) => start(container),
+        Some(container) if is_cgroup => start(container),
+        Some(container) => format!(
+            "{}; or AppArmor denies it (dmesg | grep -i apparmor): --security-opt apparmor=unconfined, appArmorProfile of the pod, or lxc.apparmor.profile = unconfined",
+            start(container)
+        ),
         None if is_cgroup => "a device cgroup denies it: in the unit of the service, DeviceAllow=char-infiniband_verbs rw and DeviceAllow=/dev/infiniband/rdma_cm rw (systemctl edit UNIT)".to_owned(),
         None => format!(
             "the mode permits it, so a security module denies it: dmesg | grep -i -e denied -e apparmor; ls -ldZ /dev/infiniband {path}"
@@ -183,9 +182,9 @@ fn check_guids(facts: &HostFacts, device: &Device) -> Option<Finding> {
 /// reconfigure the fabric.
 fn check_mad(facts: &HostFacts, name: &str) -> Finding {
     match existing(facts, MAD, name) {
-        Err(_) if facts.environment.container.is_some() && facts.node(name).is_none() => {
+        Err(_) if facts.node(name).is_none() && !facts.environment.has_host_dev() => {
             Finding::ok(format!(
-                "{DIRECTORY}/{name} (management datagrams) was not given to this container, which is the safe default"
+                "{DIRECTORY}/{name} (management datagrams) was not given to this container or service, which is the safe default"
             ))
         }
         Err(finding) => finding,
@@ -234,9 +233,12 @@ fn existing<'a>(
         // The kernel creates every node in the /dev of the host (devtmpfs).
         None => {
             // Not every container can be recognized.
-            let remedy = match facts.environment.container {
-                Some(container) => give(container, &path),
-                None => format!("{}; on a host: {udev}", give(Container::Other, &path)),
+            let remedy = match (facts.environment.container, &facts.environment.manager) {
+                (Some(container), _) => give(container, &path),
+                (None, Some(Manager::Service(unit))) => format!(
+                    "set PrivateDevices=no in [Service] (systemctl edit {unit}); systemctl restart {unit}; if the host lacks it too: {udev}"
+                ),
+                _ => format!("{}; on a host: {udev}", give(Container::Other, &path)),
             };
             Err(Finding::fault(format!(
                 "{path} is missing: the container was not given this device, or the node was removed"
@@ -271,7 +273,7 @@ fn check_library(facts: &HostFacts, device: &Device) -> Option<Finding> {
         }
         return Some(
             Finding::fault("the kernel has this device, but libibverbs does not list it: its provider library is missing, or too old for the kernel")
-                .with_remedy("apt install ibverbs-providers (Debian) or dnf install libibverbs (Red Hat)"),
+                .with_remedy("install the providers of rdma-core: apt install ibverbs-providers (Debian, Ubuntu), dnf install libibverbs (Red Hat, openEuler), zypper install libibverbs (SUSE)"),
         );
     };
     let error = device_facts.opened.as_ref().err()?;

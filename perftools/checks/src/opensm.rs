@@ -16,16 +16,6 @@ const MAX_PRIORITY: i64 = 15;
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let files = &facts.opensm;
     let mut findings = Vec::new();
-    for path in &files.leftovers {
-        findings.push(
-            Finding::warning("left by a package update next to the edited file")
-                .on(path)
-                .with_remedy(format!(
-                    "diff {} {path}; merge the new settings, then remove {path}",
-                    without_extension(path)
-                )),
-        );
-    }
     for path in &files.misnamed {
         findings.push(
             Finding::warning("opensm does not read this file: an instance is named opensm.conf.N, with a number N")
@@ -78,10 +68,6 @@ fn ignored(files: &Files) -> Vec<&str> {
                 .map(|s| s.path.as_str()),
         )
         .collect()
-}
-
-fn without_extension(path: &str) -> &str {
-    path.rsplit_once('.').map_or(path, |(stem, _)| stem)
 }
 
 /// Returns `true` if an InfiniBand port of this host has the GUID, or if there is no InfiniBand
@@ -244,12 +230,17 @@ fn check_sysconfig(facts: &HostFacts, files: &Files) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings = spelling::check(facts, &sysconfig.path);
+    // The variable of Debian's unit has another name.
+    let is_debian = sysconfig.path.starts_with("/etc/default");
+    let variable = if is_debian { "PORTS" } else { "GUIDS" };
     for guid in &sysconfig.guids {
         match unsigned(guid) {
             Some(number) if is_local_guid(facts, number) => {}
             _ => findings.push(
-                Finding::fault(format!("GUIDS {guid}: no port of this host has this GUID"))
-                    .with_remedy(format!("GUIDS=\"{}\" (ibstat -p)", local_guids(facts))),
+                Finding::fault(format!(
+                    "{variable} {guid}: no port of this host has this GUID"
+                ))
+                .with_remedy(format!("{variable}=\"{}\" (ibstat -p)", local_guids(facts))),
             ),
         }
     }

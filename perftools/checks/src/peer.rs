@@ -33,6 +33,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         let best = same.min_by_key(|theirs| {
             let is_namesake = theirs.device == device.name && theirs.port == port.port;
             (
+                !shares_subnet(facts, port, theirs),
                 compare(facts, device, port, theirs, peer).level,
                 !is_namesake,
             )
@@ -47,17 +48,20 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             .on(&peer.host)
             .with_remedy("compare ribinfo links on both hosts"),
         );
-    } else {
-        findings.extend(check_missing(facts, peer));
     }
     for theirs in peer.ports.iter().filter(|port| !port.active) {
-        // A port that is not in use is normal if another one is.
-        let is_spare = |other: &PeerPort| other.active && other.technology() == theirs.technology();
+        // A port that is not in use is normal if another one is, or if this host has none of them.
+        let is_same = |other: &PeerPort| other.technology() == theirs.technology();
+        let mut active = facts.ports().filter(|(_, port)| port.is_active());
+        let is_needed = active.any(|(device, port)| {
+            technology(&port.link_layer, device.is_iwarp()) == theirs.technology()
+        });
         let text = format!(
             "{}/{} is not ACTIVE on the peer",
             theirs.device, theirs.port
         );
-        let finding = if peer.ports.iter().any(is_spare) {
+        let mut others = peer.ports.iter().filter(|other| other.active);
+        let finding = if !is_needed || others.any(is_same) {
             Finding::ok(text)
         } else {
             Finding::warning(text).with_remedy("run ribinfo check on the peer")
@@ -92,21 +96,16 @@ fn compare(
         ))
         .with_remedy(raise_mtu_command(ours, a < b, port, theirs, &peer.host))
     } else if ours != "InfiniBand" && !shares_subnet(facts, port, theirs) {
-        let (level, remedy) = if ours == "RoCE" && rdma_cm_mode(port) == V1 {
-            (
-                "RoCE v1 cannot be routed",
-                "use RoCE v2, or addresses of one subnet",
-            )
+        if ours == "RoCE" && rdma_cm_mode(port) == V1 {
+            Finding::warning(format!(
+                "{name} have no address in a common subnet: RoCE v1 cannot be routed"
+            ))
+            .with_remedy("use RoCE v2, or addresses of one subnet")
         } else {
-            (
-                "packets need a router",
-                "ip route get ADDRESS (to see the route); or use addresses of one subnet",
-            )
-        };
-        Finding::warning(format!(
-            "{name} have no address in a common subnet: {level}"
-        ))
-        .with_remedy(remedy)
+            Finding::ok(format!(
+                "{name} have no address in a common subnet: packets need a router"
+            ))
+        }
     } else if ours == "InfiniBand" && port.subnet_prefix() != theirs.subnet_prefix {
         Finding::warning(format!("{name} are in different subnets"))
             .with_remedy("connect them with a cable, a switch or a router")
@@ -114,29 +113,6 @@ fn compare(
         Finding::ok(name)
     };
     finding.on(ours)
-}
-
-/// Returns a warning for each active port whose technology the peer lacks.
-fn check_missing(facts: &HostFacts, peer: &PeerFacts) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
-        let ours = technology(&port.link_layer, device.is_iwarp());
-        let has_same = peer
-            .ports
-            .iter()
-            .any(|theirs| theirs.active && theirs.technology() == ours);
-        if !has_same {
-            findings.push(
-                Finding::warning(format!(
-                    "{}/{} is {ours}, but {} has no ACTIVE {ours} port",
-                    device.name, port.port, peer.host
-                ))
-                .on(ours)
-                .with_remedy("ribinfo links (on both hosts)"),
-            );
-        }
-    }
-    findings
 }
 
 /// Returns `true` if an address of the peer is in a subnet of the port, or if the addresses of

@@ -39,6 +39,12 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
             state_name(port)
         ));
     }
+    if facts.is_elsewhere(port) {
+        return Finding::ok(format!(
+            "{}: its network interface is in another network namespace",
+            state_name(port)
+        ));
+    }
     if is_unused(facts, device, port) {
         return Finding::ok(format!(
             "not in use ({}): it has no address, and another port is ACTIVE (use --expect ports=N if N ports must be)",
@@ -137,11 +143,16 @@ fn failed_gsi_qp(device: &Device, port: &Port) -> Finding {
 }
 
 /// Returns `true` if nothing shows that the port should be connected: it has no link, its network
-/// interface has no address, and another port of the adapter is active.
+/// interface has no address, and another port is active. Over InfiniBand, which needs no address,
+/// that is a port of the same adapter or of one of another model.
 fn is_unused(facts: &HostFacts, device: &Device, port: &Port) -> bool {
+    let replaces = |other: &Device| {
+        let is_other_model = other.hca_type.is_some() && other.hca_type != device.hca_type;
+        device.is_same_adapter(other) || is_other_model || !port.is_infiniband()
+    };
     let has_active_port = facts
         .ports()
-        .any(|(other, port)| device.is_same_adapter(other) && port.is_active());
+        .any(|(other, port)| replaces(other) && port.is_active());
     let has_link = port.state.code != state::DOWN || !matches!(port.phys_state.code, 2 | 3);
     let belongs = |netdev: &&Netdev| {
         let guid = netdev

@@ -11,7 +11,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts
         .ports()
-        .filter(|(device, port)| is_roce(device, port) && !port.gids.is_empty())
+        .filter(|(device, port)| is_roce(device, port) && port.is_active() && !port.gids.is_empty())
     {
         let on = format!("{}/{}", device.name, port.port);
         findings.push(check_local(device, port).on(&on));
@@ -34,6 +34,9 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
 }
 
 fn check_local(device: &Device, port: &Port) -> Finding {
+    if port.gids.iter().all(|row| row.kind.is_none()) {
+        return Finding::ok("this kernel does not report the versions of GIDs");
+    }
     let mode = rdma_cm_mode(port);
     let origin = if port.roce_mode.is_some() {
         "configured, lost at reboot"

@@ -37,6 +37,7 @@ const DRIVERS: &[Driver] = &[
     row("cxgb4",          "iw_cxgb4",       None,         "a Chelsio T4, T5 or T6"),
     row("ice",            "irdma",          Some((0, 5)), "an Intel E800"),
     row("i40e",           "irdma",          Some((0, 5)), "an Intel X722"),
+    row("idpf",           "irdma",          Some((0, 5)), "an Intel adapter with Infrastructure Data Path Function"),
     row("qede",           "qedr",           Some((8, 8)), "a Marvell (QLogic) FastLinQ"),
     row("be2net",         "ocrdma",         None,         "an Emulex OneConnect"),
     row("mana",           "mana_ib",        Some((1, 1)), "a Microsoft Azure Network Adapter (MANA)"),
@@ -85,6 +86,9 @@ pub struct Adapter {
     pub rdma_module: &'static str,
     /// The driver that is bound to the function.
     pub driver: Option<String>,
+    /// The firmware of the adapter did not start, so that it only has the identifier of its flash
+    /// memory (those below 1000 in pci.ids).
+    pub in_recovery: bool,
     /// The function is a virtual one, which can be reserved for a guest.
     pub is_virtual: bool,
     /// The modules of the running kernel are known, and the RDMA driver is not among them.
@@ -108,8 +112,8 @@ pub(crate) fn adapters(root: &Root) -> Vec<Adapter> {
     let read = |slot: String| {
         let value = |file: &str| root.value(&format!("{BUS}/{slot}/{file}"));
         let hex = |file: &str| Some(value(file)?.trim_start_matches("0x").to_uppercase());
-        value("class").filter(|class| is_network_class(class))?;
         let (vendor, device) = (hex("vendor")?, hex("device")?);
+        value("class").filter(|class| is_network_class(class))?;
         let by_alias = own.get(format!("{vendor}d0000{device}").as_str());
         let module = by_alias.copied().filter(|module| driver(module).is_some());
         let Driver {
@@ -120,6 +124,7 @@ pub(crate) fn adapters(root: &Root) -> Vec<Adapter> {
             pci_module: pci,
             rdma_module: rdma,
             driver: root.link(&format!("{BUS}/{slot}/driver")),
+            in_recovery: vendor == "15B3" && device.as_str() < "1000",
             is_virtual: root.link(&format!("{BUS}/{slot}/physfn")).is_some(),
             // Modules without an alias are not in the list.
             lacks_module: !aliases.is_empty()
@@ -137,9 +142,12 @@ pub(crate) fn alias_file(root: &Root) -> String {
     format!("/lib/modules/{}/modules.alias", release.unwrap_or_default())
 }
 
-/// Returns `true` for the class of network and fabric controllers (02), and of InfiniBand (0c06).
+/// Returns `true` for the class of network and fabric controllers (02), that of InfiniBand (0c06),
+/// and that of memory (05), which adapters in recovery mode have.
 pub(crate) fn is_network_class(class: &str) -> bool {
-    class.starts_with("0x02") || class.starts_with("0x0c06")
+    ["0x02", "0x0c06", "0x05"]
+        .iter()
+        .any(|known| class.starts_with(known))
 }
 
 /// Parses a line of `modules.alias`: the vendor and the device, as they are written, and the

@@ -33,14 +33,8 @@ enum Part {
 
 use Part::{Existence, LinkName, Redacted, Selected, Whole};
 
-/// The keys of `openib.conf` that are evaluated.
-const OPENIB_KEYS: [&str; 5] = [
-    "LOAD_EIPOIB",
-    "ONBOOT",
-    "UVERBS_LOAD",
-    "UMAD_LOAD",
-    "RDMA_UCM_LOAD",
-];
+/// The key of `openib.conf` that is evaluated.
+const OPENIB_KEYS: [&str; 1] = ["LOAD_EIPOIB"];
 
 /// The files of a capture. `*` stands for every name, or for a part of one.
 const FILES: &[(&str, Part)] = &[
@@ -183,11 +177,7 @@ const FILES: &[(&str, Part)] = &[
         "/etc/infiniband-diags/error_thresholds",
         Redacted(thresholds),
     ),
-    ("/etc/modules", Redacted(keep::modules)),
-    ("/etc/modules-load.d/*.conf", Redacted(keep::modules)),
-    ("/usr/lib/modules-load.d/*.conf", Redacted(keep::modules)),
-    ("/run/modules-load.d/*.conf", Redacted(keep::modules)),
-    ("/etc/rdma/modules/*.conf", Redacted(keep::modules)),
+    ("/etc/rdma/modules/rdma.conf", Redacted(keep::modules)),
     ("/etc/nfs.conf", Redacted(nfs_conf)),
     ("/etc/nfs.conf.d/*.conf", Redacted(nfs_conf)),
     ("/etc/rdma/opensm*", Redacted(keep::opensm)),

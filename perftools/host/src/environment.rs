@@ -27,6 +27,8 @@ const FILES: [(&str, Container); 3] = [
     ("/.dockerenv", Container::Docker),
     ("/run/.containerenv", Container::Podman),
 ];
+/// The mount point of a pod's last message.
+pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
 /// The file in which a manager of containers gives its name
 /// (<https://systemd.io/CONTAINER_INTERFACE>).
 pub(crate) const MANAGER: &str = "/run/systemd/container";
@@ -38,15 +40,26 @@ impl Container {
     fn read(root: &Root) -> Option<Self> {
         let mut files = FILES.iter();
         let found = files.find(|(file, _)| root.exists(file));
-        found.map(|(_, container)| *container).or_else(|| {
-            root.exists(MANAGER)
-                .then(|| match root.value(MANAGER).as_deref() {
-                    Some("lxc") => Self::Lxc,
-                    Some("systemd-nspawn") => Self::Nspawn,
-                    Some("docker") => Self::Docker,
-                    Some("podman") => Self::Podman,
-                    _ => Self::Other,
-                })
+        // The kubelet mounts this file in each container.
+        let mounts = root.text("/proc/mounts").unwrap_or_default();
+        let is_pod = mounts
+            .lines()
+            .any(|line| line.split(' ').nth(1) == Some(TERMINATION_LOG));
+        let found = found.map(|(_, container)| *container);
+        found.or(is_pod.then_some(Self::Pod)).or_else(|| {
+            match root
+                .exists(MANAGER)
+                .then(|| root.value(MANAGER))?
+                .as_deref()
+            {
+                // A virtual machine with a kernel of its own.
+                Some("wsl") => None,
+                Some("lxc") => Some(Self::Lxc),
+                Some("systemd-nspawn") => Some(Self::Nspawn),
+                Some("docker") => Some(Self::Docker),
+                Some("podman") => Some(Self::Podman),
+                _ => Some(Self::Other),
+            }
         })
     }
 }
@@ -71,16 +84,21 @@ pub enum Manager {
     Slurm,
     /// A service of systemd, with the name of its unit.
     Service(String),
+    /// The manager of a user's services, which starts programs of a desktop too.
+    User,
 }
 
 impl Manager {
     /// Returns the manager of a control group. Sessions of users, which have the limits of PAM, and
     /// the daemons that start them have none.
     pub(crate) fn from_cgroup(text: &str) -> Option<Self> {
-        const LOGINS: [&str; 4] = ["sshd", "ssh", "getty", "display-manager"];
+        const LOGINS: [&str; 6] = ["sshd", "ssh", "getty", "display-manager", "cron", "crond"];
         let parts = || text.lines().flat_map(|line| line.split('/'));
         if parts().any(|part| part.starts_with("slurmstepd") || part.starts_with("slurmd")) {
             return Some(Self::Slurm);
+        }
+        if parts().any(|part| part.starts_with("user@") && part.ends_with(".service")) {
+            return Some(Self::User);
         }
         let unit = text.lines().find_map(|line| {
             let (_, rest) = line.split_once("/system.slice/")?;
@@ -95,6 +113,7 @@ impl Manager {
         let unit = match self {
             Self::Slurm => "slurmd.service",
             Self::Service(unit) => unit,
+            Self::User => return "0::/user.slice/user@1000.service\n".to_owned(),
         };
         format!("0::/system.slice/{unit}\n")
     }
@@ -134,6 +153,11 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// Returns `true` unless a container or a service has another `/dev` than the host.
+    pub fn has_host_dev(&self) -> bool {
+        self.container.is_none() && !matches!(self.manager, Some(Manager::Service(_)))
+    }
+
     /// Reads the facts.
     pub(crate) fn read(root: &Root) -> Self {
         Self {
@@ -172,6 +196,10 @@ mod tests {
                 service("a@b.service"),
             ),
             ("0::/system.slice/ssh.service", None),
+            (
+                "0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope",
+                Some(Manager::User),
+            ),
             ("0::/user.slice/user-1000.slice/session-3.scope", None),
             ("0::/", None),
         ] {

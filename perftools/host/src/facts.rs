@@ -224,6 +224,17 @@ impl HostFacts {
             .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 
+    /// Returns `true` if an Ethernet port belongs to another network namespace of this host: its
+    /// interface is not here, and that of another port is. Programs in a container that has the
+    /// node of such a device use it in vain.
+    pub fn is_elsewhere(&self, port: &Port) -> bool {
+        let is_here = |(device, port): (&Device, &Port)| {
+            port.is_ethernet() && port.netdev.is_some() && !device.is_software()
+        };
+        let is_absent = port.is_ethernet() && port.netdev.is_none();
+        is_absent && self.environment.container.is_none() && self.ports().any(is_here)
+    }
+
     /// Returns the verbs attributes of a port.
     pub fn verbs_port(&self, device: &str, port: u32) -> Option<&verbs::VerbsPort> {
         self.probe.verbs.device(device)?.port(port)

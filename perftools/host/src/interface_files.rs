@@ -34,6 +34,7 @@ pub(crate) fn profiles(root: &Root) -> Vec<Profile> {
 /// Parses the text of a file.
 fn parse(source: Source, text: &str, path: &str) -> Vec<Profile> {
     let mut all: Vec<Profile> = Vec::new();
+    let mut depths: Vec<usize> = Vec::new();
     let named = |name: &str| Profile {
         path: path.to_owned(),
         interface: name.to_owned(),
@@ -43,20 +44,29 @@ fn parse(source: Source, text: &str, path: &str) -> Vec<Profile> {
     // The name of a file of ifup is that of the interface, unless a key has another one.
     if let Some((_, name)) = path.rsplit_once("/ifcfg-") {
         all.push(named(name));
+        depths.push(0);
     }
     for line in text.lines() {
+        let depth = line.len() - line.trim_start().len();
         let line = line.split('#').next().unwrap_or_default().trim();
         let Some((key, value)) = line.split_once(['=', ':']) else {
             continue;
         };
         let (key, value) = (key.trim(), value.trim().trim_matches(['"', '\'']));
         match (key, value) {
-            // In YAML, the last key without a value is the interface.
-            (name, "") if source == Source::Netplan => all.push(named(name)),
-            ("Name", name) if source == Source::Networkd => all.push(named(name)),
+            (name, "") if source == Source::Netplan => {
+                all.push(named(name));
+                depths.push(depth);
+            }
+            ("Name", name) if source == Source::Networkd => {
+                all.push(named(name));
+                depths.push(0);
+            }
             _ => {}
         }
-        let Some(profile) = all.last_mut() else {
+        // In YAML, the interface is the last key without a value that is indented less.
+        let is_key = |other: &usize| source != Source::Netplan || *other < depth;
+        let Some(profile) = depths.iter().rposition(is_key).map(|at| &mut all[at]) else {
             continue;
         };
         match key {
@@ -73,6 +83,9 @@ fn parse(source: Source, text: &str, path: &str) -> Vec<Profile> {
                 profile.mode = Some(mode.to_owned());
             }
             "MTUBytes" | "mtu" | "MTU" => profile.mtu = value.parse().ok(),
+            // Another file configures the interface at the next start.
+            "ONBOOT" if value == "no" => return Vec::new(),
+            "STARTMODE" if matches!(value, "off" | "manual") => return Vec::new(),
             _ => {}
         }
     }

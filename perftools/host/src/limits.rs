@@ -20,7 +20,7 @@ pub struct Memlock {
     /// This process has `CAP_IPC_LOCK`.
     pub is_exempt: bool,
     /// The limits in `limits.conf` and its drop-ins, which pam_limits applies at the next login.
-    pub configured: Vec<ConfiguredLimit>,
+    configured: Vec<ConfiguredLimit>,
 }
 
 /// A line of `limits.conf` that limits locked memory.
@@ -30,7 +30,7 @@ pub struct ConfiguredLimit {
     pub file: String,
     /// The line, without its comment.
     pub line: String,
-    /// The limit in KiB.
+    /// The limit in KiB, or the highest number for no limit.
     pub kibibytes: u64,
 }
 
@@ -54,6 +54,21 @@ impl Memlock {
             configured,
         }
     }
+
+    /// Returns the limits in `limits.conf` and its drop-ins that no later line replaces.
+    pub fn effective(&self) -> impl Iterator<Item = &ConfiguredLimit> {
+        let key = |limit: &ConfiguredLimit| {
+            let mut words = limit.line.split(' ').map(str::to_owned);
+            (words.next(), words.next().filter(|kind| kind != "-"))
+        };
+        let limits = self.configured.iter().enumerate();
+        let last = limits.filter(move |(at, limit)| {
+            let (domain, kind) = key(limit);
+            let mut later = self.configured[at + 1..].iter().map(key);
+            !later.any(|(other, by)| other == domain && (by.is_none() || by == kind))
+        });
+        last.map(|(_, limit)| limit)
+    }
 }
 
 /// Returns the words of a line, with one space between them.
@@ -66,7 +81,7 @@ fn without_comment(line: &str) -> String {
 fn configured_memlock(line: &str) -> Option<u64> {
     let words: Vec<&str> = line.split('#').next()?.split_whitespace().collect();
     match words.as_slice() {
-        [_, "soft" | "hard" | "-", "memlock", value] => value.parse().ok(),
+        [_, "soft" | "hard" | "-", "memlock", value] => Some(value.parse().unwrap_or(u64::MAX)),
         _ => None,
     }
 }
@@ -134,12 +149,9 @@ mod tests {
             Some(65536)
         );
         assert_eq!(configured_memlock("@rdma - memlock 8192"), Some(8192));
-        for line in [
-            "* hard memlock unlimited",
-            "# * hard memlock 1",
-            "* hard nofile 1",
-            "",
-        ] {
+        let unlimited = configured_memlock("* hard memlock unlimited");
+        assert_eq!(unlimited, Some(u64::MAX));
+        for line in ["# * hard memlock 1", "* hard nofile 1", ""] {
             assert_eq!(configured_memlock(line), None, "{line}");
         }
     }

@@ -73,6 +73,8 @@ pub struct ArpSettings {
     pub ignore: Option<u32>,
     /// The source address of requests: 0 any, 2 the best one for the target.
     pub announce: Option<u32>,
+    /// Requests are answered on the interface through which the reply is routed.
+    pub filter: Option<u32>,
 }
 
 impl Netdev {
@@ -121,6 +123,7 @@ pub(crate) fn arp_settings(root: &Root, netdevs: &[Netdev]) -> BTreeMap<String, 
         let settings = ArpSettings {
             ignore: file("arp_ignore"),
             announce: file("arp_announce"),
+            filter: file("arp_filter"),
         };
         (name.to_owned(), settings)
     };

@@ -76,8 +76,11 @@ fn missing_exports(root: &Root, files: &[String]) -> Vec<(String, String)> {
         let text = root.text(file).unwrap_or_default();
         let paths = text
             .lines()
-            .filter_map(|line| line.split_whitespace().next());
-        let paths = paths.map(|path| path.trim_matches('"').to_owned());
+            .filter_map(|line| match line.trim_start().strip_prefix('"') {
+                Some(quoted) => quoted.split('"').next(),
+                None => line.split_whitespace().next(),
+            });
+        let paths = paths.map(str::to_owned);
         let paths = paths.filter(|path| path.starts_with('/'));
         exported.extend(paths.map(|path| (path, file.clone())));
     }
@@ -122,7 +125,7 @@ pub struct Mount {
     pub rdma: bool,
     /// The port of the server, if the options contain it.
     pub port: Option<u16>,
-    /// The mount is made on demand only: `noauto`.
+    /// The mount is made on demand only: `noauto`, `x-systemd.automount`.
     pub is_on_demand: bool,
 }
 
@@ -146,7 +149,9 @@ pub fn mounts(table: &str) -> Vec<Mount> {
             target: target.to_owned(),
             rdma,
             port,
-            is_on_demand: options.split(',').any(|option| option == "noauto"),
+            is_on_demand: options
+                .split(',')
+                .any(|option| matches!(option, "noauto" | "x-systemd.automount")),
         })
     };
     table.lines().filter_map(parse_line).collect()
@@ -167,11 +172,13 @@ fn nfsd_rdma(text: &str) -> Option<bool> {
             .map(|(key, value)| (key.trim(), value))
             .filter(|_| in_nfsd)
         {
+            // Older versions have the name or the number of a port here.
             let value = value.trim().to_ascii_lowercase();
-            enabled = Some(matches!(
+            let is_off = matches!(
                 value.as_str(),
-                "y" | "yes" | "true" | "1" | "on" | "t" | "20049"
-            ));
+                "n" | "no" | "false" | "0" | "off" | "f" | ""
+            );
+            enabled = Some(!is_off);
         }
     }
     enabled

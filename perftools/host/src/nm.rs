@@ -89,6 +89,19 @@ impl Profile {
             _ => format!("write {setting} in {}", self.path),
         }
     }
+
+    /// Returns the command, or the change to the file, that gives the interface another name.
+    pub fn rename(&self, name: &str) -> String {
+        let Self {
+            interface, path, ..
+        } = self;
+        match self.source {
+            Source::NetworkManager => format!(
+                "nmcli con mod {interface} connection.interface-name {name}; nmcli con up {interface}"
+            ),
+            _ => format!("write {name} instead of {interface} in {path}, and in its name"),
+        }
+    }
 }
 
 /// Returns the profiles of InfiniBand interfaces. Only root can read those of NetworkManager.
@@ -118,6 +131,7 @@ pub fn parse(text: &str, path: String) -> Option<Profile> {
         ..Profile::default()
     };
     let mut is_infiniband = false;
+    let mut is_activated = true;
     let mut section = "";
     for line in text.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix('[') {
@@ -129,6 +143,8 @@ pub fn parse(text: &str, path: String) -> Option<Profile> {
         };
         match (section, key.trim(), value.trim()) {
             ("connection", "type", kind) => is_infiniband = kind == "infiniband",
+            // Another profile is the one of the next start.
+            ("connection", "autoconnect", value) => is_activated = value != "false",
             ("connection", "interface-name", name) => name.clone_into(&mut profile.interface),
             ("infiniband", "transport-mode", mode) => {
                 profile.mode = Some(mode.to_ascii_lowercase());
@@ -154,7 +170,7 @@ pub fn parse(text: &str, path: String) -> Option<Profile> {
             _ => {}
         }
     }
-    (is_infiniband && !profile.interface.is_empty()).then_some(profile)
+    (is_infiniband && is_activated && !profile.interface.is_empty()).then_some(profile)
 }
 
 #[cfg(test)]

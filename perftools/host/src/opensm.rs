@@ -230,13 +230,14 @@ fn unquoted(text: &str) -> &str {
 
 /// Returns `true` if a name looks like that of an instance, `opensm.conf.N`, and is not.
 fn is_misnamed(name: &str) -> bool {
+    const BACKUPS: [&str; 10] = [
+        "~", "bak", "old", "orig", "save", "swp", "back", "20", ".rpm", ".dpkg",
+    ];
     let is_number = |text: &str| text.parse::<u32>().is_ok();
     let instance = name.strip_prefix("opensm.conf.");
     let rest = name.strip_prefix("opensm").unwrap_or_default();
     let has_words = rest.contains("conf") && rest.contains(|c: char| c.is_ascii_digit());
-    let is_backup = ["~", "bak", "old", "orig", "save", "swp", "back", "20"]
-        .iter()
-        .any(|word| rest.contains(word));
+    let is_backup = BACKUPS.iter().any(|word| rest.contains(word));
     has_words && !instance.is_some_and(is_number) && !is_backup
 }
 
@@ -247,8 +248,6 @@ pub struct Files {
     pub confs: Vec<Conf>,
     /// The environment file of the service unit.
     pub sysconfig: Option<Sysconfig>,
-    /// Files that package updates left next to edited files.
-    pub leftovers: Vec<String>,
     /// Files with a name like that of an instance, which opensm does not read.
     pub misnamed: Vec<String>,
 }
@@ -260,16 +259,6 @@ impl Files {
         for directory in DIRECTORIES {
             for name in root.list(directory) {
                 let path = format!("{directory}/{name}");
-                let update = [".rpmnew", ".rpmsave", ".dpkg-dist", ".dpkg-new"]
-                    .iter()
-                    .any(|end| name.ends_with(end));
-                if update
-                    && (name.starts_with("opensm.conf") || name.starts_with("partitions.conf"))
-                {
-                    let _ = root.exists(&path);
-                    files.leftovers.push(path);
-                    continue;
-                }
                 if is_misnamed(&name) {
                     files.misnamed.push(path);
                     continue;

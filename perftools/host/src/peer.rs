@@ -59,11 +59,13 @@ impl PeerPort {
     }
 }
 
-/// Returns the technology of a port: `InfiniBand`, `RoCE` or `iWARP`.
+/// Returns the technology of a port: `InfiniBand`, `RoCE`, `iWARP` or `EFA`, whose link layer is
+/// unknown.
 pub fn technology(link_layer: &str, iwarp: bool) -> &'static str {
     match (link_layer, iwarp) {
         ("Ethernet", true) => "iWARP",
         ("Ethernet", false) => "RoCE",
+        ("Unknown", _) => "EFA",
         _ => "InfiniBand",
     }
 }

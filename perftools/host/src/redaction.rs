@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::environment::Manager;
+use crate::environment::{Manager, TERMINATION_LOG};
 use crate::modules::is_module_name;
 use crate::opensm::CHECKED_KEYS;
 use crate::probe::{Firewall, Probe};
@@ -164,22 +164,9 @@ pub(crate) fn memlock(text: &str) -> String {
     })
 }
 
-/// Keeps the names of modules, and those of the checked modules in comments.
+/// Keeps the names of modules.
 pub(crate) fn modules(text: &str) -> String {
-    const CHECKED: [&str; 6] = [
-        "ib_uverbs",
-        "rdma_ucm",
-        "ib_umad",
-        "rpcrdma",
-        "xprtrdma",
-        "svcrdma",
-    ];
-    lines(text, |line| {
-        let name = line.trim_start_matches('#').trim();
-        let is_checked = CHECKED.contains(&name.replace('-', "_").as_str());
-        let is_kept = is_module_name(name) && (!line.starts_with('#') || is_checked);
-        is_kept.then(|| line.to_owned())
-    })
+    lines(text, |line| is_module_name(line).then(|| line.to_owned()))
 }
 
 /// Replaces the entries of a file of exports by one word, and keeps misspelled options.
@@ -209,15 +196,23 @@ pub(crate) fn mounts(text: &str) -> String {
     })
 }
 
-/// Keeps what [`mounts`] keeps, and the mounts of the device nodes.
+/// Keeps what [`mounts`] keeps, the mounts of the device nodes, and the sign of a pod.
 pub(crate) fn mounts_and_dev(text: &str) -> String {
     let of_nodes = lines(text, |line| {
         let words: Vec<&str> = line.split(' ').collect();
-        let [_, target @ ("/dev" | "/dev/infiniband"), _, options, ..] = words.as_slice() else {
+        let [
+            _,
+            target @ ("/dev" | "/dev/infiniband" | TERMINATION_LOG),
+            _,
+            options,
+            ..,
+        ] = words.as_slice()
+        else {
             return None;
         };
         let is_nodev = options.split(',').any(|option| option == "nodev");
-        is_nodev.then(|| format!("? {target} ? nodev 0 0"))
+        let option = if is_nodev { "nodev" } else { "dev" };
+        Some(format!("? {target} ? {option} 0 0"))
     });
     of_nodes + &mounts(text)
 }

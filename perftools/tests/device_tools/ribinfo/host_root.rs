@@ -5,7 +5,7 @@ use std::path::Path;
 
 use test_support::temp_dir::TempDir;
 
-use super::program::{apply, check, ribinfo};
+use super::program::{check, ribinfo};
 
 /// A root directory with a capture of this host.
 pub(crate) struct HostRoot(TempDir);
@@ -52,13 +52,6 @@ impl HostRoot {
     pub(crate) fn write(&self, file: &str, text: &str) -> &Self {
         self.0.write(file, text);
         self
-    }
-
-    /// Runs the part of a remedy that changes files, in this root directory.
-    pub(crate) fn apply(&self, remedy: &str) {
-        let files = remedy.split(" && systemctl").next().unwrap_or_default();
-        fs::create_dir_all(self.path().join("etc/modules-load.d")).expect("a directory");
-        apply(&files.replace(" /etc/", &format!(" {}/etc/", self.path().display())));
     }
 
     /// Returns the output and the exit code of `ribinfo check` on this root directory.

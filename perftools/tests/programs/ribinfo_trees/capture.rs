@@ -67,8 +67,6 @@ const SECRETS: &[(&str, &str)] = &[
         "* hard memlock 64 # SECRET\nSECRET hard nofile 1\n",
     ),
     ("etc/security/limits.d/x.conf", "#SECRET\n"),
-    ("etc/modules", "# SECRET\n#SECRET\nib_umad\n"),
-    ("etc/modules-load.d/x.conf", "ib_uverbs # SECRET\n"),
     ("etc/rdma/modules/rdma.conf", "ib_uverbs\n#SECRET\n"),
     (
         "etc/udev/rules.d/70-persistent-ipoib.rules",

@@ -46,7 +46,6 @@ impl Host {
             host.load(module);
         }
         host.write("etc/rdma/modules/rdma.conf", "ib_uverbs\nrdma_ucm\n");
-        host.write("etc/rdma/modules/infiniband.conf", "ib_umad\n");
         host.write("sys/class/misc/rdma_cm/dev", "10:58");
         host.write("sys/class/infiniband_verbs/abi_version", "6");
         host.write("sys/class/infiniband_mad/abi_version", "5");

@@ -398,9 +398,14 @@ pub(super) const MISTAKES: &[Mistake] = &[
         ["counters", "", ""],
     ),
     mistake(
-        ["roce", ""],
+        ["roce", "none"],
         "iptables \"*filter\\n:INPUT DROP [0:0]\\nCOMMIT\\n\"",
-        ["firewall", "", "iptables"],
+        ["firewall", "software RoCE v2", "--dport 4791"],
+    ),
+    mistake(
+        ["roce", "mlx5_core"],
+        "iptables \"*filter\\n:INPUT DROP [0:0]\\nCOMMIT\\n\"\n/proc/net/tcp = sl\\n 0: 00000000:4853 00000000:0000 0A 0:0 0:0 0 0 0 7 1",
+        ["firewall", "perftest", "--dport 18515"],
     ),
     mistake(
         ["ib", ""],
@@ -476,18 +481,8 @@ pub(super) const MISTAKES: &[Mistake] = &[
     ),
     mistake(
         ["", ""],
-        "load rpcrdma\n/proc/mounts = h:/a /a nfs4 rw,proto=rdma,port=2050 0 0",
-        ["nfs", "on port 2050", "port=20049"],
-    ),
-    mistake(
-        ["", ""],
         "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor = powersave",
         ["governor", "powersave", "cpupower"],
-    ),
-    mistake(
-        ["", ""],
-        "/proc/meminfo = HugePages_Total: 4\\nHugePages_Free: 0\\nHugepagesize: 2048 kB",
-        ["hugepages", "none of the 4", "vm.nr_hugepages"],
     ),
     mistake(
         ["roce", "mlx5_core"],

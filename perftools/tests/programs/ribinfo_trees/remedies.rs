@@ -10,10 +10,6 @@ const APPLIED: &[(&str, &str)] = &[
         "ip link set net0 down && ip link set net0 up",
         "gid rdma0 0 fe80::ff:fe00:77 \"RoCE v2\" net0",
     ),
-    (
-        "mount -o rdma,port=20049",
-        "/proc/mounts = h:/a /a nfs4 rw,proto=rdma,port=20049 0 0",
-    ),
     ("chmod 0666", "open-node uverbs0"),
     (
         "remount,dev",
@@ -60,10 +56,6 @@ const APPLIED: &[(&str, &str)] = &[
     (
         "cpupower",
         "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor = performance",
-    ),
-    (
-        "vm.nr_hugepages=8",
-        "/proc/meminfo = HugePages_Total: 8\\nHugePages_Free: 4\\nHugepagesize: 2048 kB",
     ),
     (
         "default_roce_mode",

@@ -5,6 +5,7 @@ use std::fs;
 
 use checks::finding::{Finding, Level};
 use host::HostFacts;
+use host::peer::PeerFacts;
 use host::root::Root;
 
 use super::host_builder::Host;
@@ -13,7 +14,7 @@ const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reports");
 /// Share of the reports whose cause and remedy must be right, in percent.
 const GOAL: usize = 98;
 /// Number of reports that the files must have.
-const COUNT: usize = 200;
+const COUNT: usize = 500;
 
 /// A public report.
 struct Report {
@@ -83,9 +84,16 @@ fn reports() -> Vec<Report> {
 
 /// Returns the warnings and faults on the host of a report.
 fn findings(report: &Report) -> Vec<Finding> {
-    let host = Host::new(&report.source, &report.host);
+    let of_peer = |line: &String| line.strip_prefix("peer ").map(str::to_owned);
+    let lines: Vec<String> = report.host.iter().filter_map(of_peer).collect();
+    let peer = (!lines.is_empty()).then(|| {
+        let peer = Host::new(&report.source, &lines);
+        Ok(PeerFacts::collect(&Root::at(peer.path()).expect("a tree")))
+    });
+    let own = report.host.iter().filter(|line| of_peer(line).is_none());
+    let host = Host::new(&report.source, &own.cloned().collect::<Vec<_>>());
     let root = Root::at(host.path()).expect("a tree");
-    let facts = HostFacts::read(&root, None);
+    let facts = HostFacts::read(&root, peer);
     let mut findings = checks::check(&facts, &[]);
     findings.retain(|finding| {
         let is_expected = report.expected.iter().any(|expected| expected.is(finding));
