@@ -38,7 +38,6 @@ mod peer;
 mod port;
 mod roce;
 mod sm;
-mod spelling;
 
 use serde::Serialize;
 

@@ -48,11 +48,6 @@ const EXPECTED: &[(&str, &str, &str)] = &[
         "ATTR{type}==\"32\"",
     ),
     (
-        "p-10a",
-        "line 2: unknown word `sm_prority`",
-        "did you mean sm_priority?",
-    ),
-    (
         "p-10b",
         "line 1: opensm ignores `guid=`",
         "write guid VALUE",
@@ -220,44 +215,6 @@ fn bond_that_lost_an_interface_is_found() {
         text.contains("warning  link mlx5_0/1: ens1f1np1 of the bond bond0 is down"),
         "{text}"
     );
-}
-
-#[test]
-fn misspelled_words_of_every_file_are_found() {
-    const FILES: &[(&str, &str, &str)] = &[
-        ("etc/sysconfig/opensm", "GUID=\"0x1\"\n", "GUIDS"),
-        (
-            "etc/security/limits.d/rdma.conf",
-            "* soft memlok unlimited\n",
-            "memlock",
-        ),
-        (
-            "etc/security/limits.conf",
-            "* hard memlock unlimitted\n",
-            "unlimited",
-        ),
-        (
-            "etc/infiniband/openib.conf",
-            "LOAD_EIPIOB=yes\n",
-            "LOAD_EIPOIB",
-        ),
-        ("etc/exports", "/data *(rw,insecrue)\n", "insecure"),
-        (
-            "etc/NetworkManager/system-connections/ib0.nmconnection",
-            "[connection]\ntype=infiniband\ninterface-name=ib0\n[infiniband]\ntransport-mod=datagram\n",
-            "transport-mode",
-        ),
-    ];
-    for (file, text, known) in FILES {
-        let tree = unpack("h1-mlx5-ib");
-        tree.write(file, text);
-        let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
-        let expected = format!("=> did you mean {known}?");
-        assert!(
-            text.contains(&format!("/{file}")) && text.contains(&expected),
-            "{text}"
-        );
-    }
 }
 
 #[test]
