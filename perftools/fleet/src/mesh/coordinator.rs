@@ -8,7 +8,7 @@ use super::cell::{Cell, CellFigure};
 use super::endpoint::Endpoint;
 use super::matrix::{self, Matrix};
 use super::outlier::{self, CellState, Outlier, Retest, SlowLimit, Suspect};
-use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
+use super::record::{Group, MeshRecord, MeshTest, RecordFile};
 use super::schedule::{Pair, Schedule, fairness};
 use super::verdict::{self, Evidence};
 use crate::mesh::schedule::MeshPattern;
@@ -48,7 +48,7 @@ impl MeshProgress for NoProgress {
     fn repeating(&mut self, _: usize) {}
 }
 
-/// Runs all tests that the record lacks, and appends their results to the record and to its file.
+/// Runs all tests, and appends their results to the record and to its file.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written. A failed test is a cell of the record.
@@ -61,7 +61,6 @@ pub fn run(
     let count = u32::try_from(record.endpoints.len()).unwrap_or(u32::MAX);
     let schedule = Schedule::new(record.pattern, count);
     let together = schedule.has_common_start();
-    let done = Done::new(record);
     let tests = record.tests.clone();
     for round in 0..schedule.len() {
         let pairs: Vec<Pair> = schedule
@@ -74,22 +73,17 @@ pub fn run(
             .collect();
         progress.round(round, schedule.len(), record);
         for (id, test) in (0..).zip(&tests) {
-            let missing = done.missing(&pairs, id, together);
-            if missing.is_empty() {
-                continue;
-            }
             let first = record.cells.list.len();
-            let start_error =
-                transport.run(test, &missing, together, &mut |pair, figure, detail| {
-                    let cell = Cell {
-                        pair,
-                        test: id,
-                        figure,
-                        detail,
-                    };
-                    record.cells.list.push(cell);
-                    progress.cell(record);
-                });
+            let start_error = transport.run(test, &pairs, together, &mut |pair, figure, detail| {
+                let cell = Cell {
+                    pair,
+                    test: id,
+                    figure,
+                    detail,
+                };
+                record.cells.list.push(cell);
+                progress.cell(record);
+            });
             let new = &record.cells.list[first..];
             if let Some(file) = file.as_deref_mut() {
                 file.append(&record.cells, new)?;
@@ -98,10 +92,6 @@ pub fn run(
                 let mut group = group(new, test, round, start_error);
                 group.shared = matches!(record.pattern, MeshPattern::Incast | MeshPattern::Outcast)
                     .then(|| record.endpoints[round as usize].name.clone());
-                // A round that was incomplete in an earlier run is repeated.
-                record
-                    .groups
-                    .retain(|g| (g.round, &g.test) != (round, &test.label));
                 record.groups.push(group);
             }
         }
