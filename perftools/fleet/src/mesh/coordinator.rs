@@ -17,15 +17,14 @@ use crate::mesh::schedule::MeshPattern;
 pub trait Transport: Sync {
     /// Runs a test for all pairs at the same time, and calls `on_cell` when one of them ends.
     ///
-    /// With `common_start`, the tests start when all of them are connected. Returns the largest
-    /// possible difference between two starts in nanoseconds.
+    /// With `common_start`, the tests start when all of them are connected.
     fn run(
         &self,
         test: &MeshTest,
         pairs: &[Pair],
         common_start: bool,
         on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<super::cell::CellDetail>>),
-    ) -> Option<u64>;
+    );
 }
 
 /// Receives the progress of a run.
@@ -74,7 +73,7 @@ pub fn run(
         progress.round(round, schedule.len(), record);
         for (id, test) in (0..).zip(&tests) {
             let first = record.cells.list.len();
-            let start_error = transport.run(test, &pairs, together, &mut |pair, figure, detail| {
+            transport.run(test, &pairs, together, &mut |pair, figure, detail| {
                 let cell = Cell {
                     pair,
                     test: id,
@@ -89,7 +88,7 @@ pub fn run(
                 file.append(&record.cells, new)?;
             }
             if together {
-                let mut group = group(new, test, round, start_error);
+                let mut group = group(new, test, round);
                 group.shared = matches!(record.pattern, MeshPattern::Incast | MeshPattern::Outcast)
                     .then(|| record.endpoints[round as usize].name.clone());
                 record.groups.push(group);
@@ -99,7 +98,7 @@ pub fn run(
     Ok(())
 }
 
-fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) -> Group {
+fn group(cells: &[Cell], test: &MeshTest, round: u32) -> Group {
     let figures = cells.iter().filter_map(matrix::value);
     let completed = figures.clone().count();
     let bandwidths: Vec<f64> = figures.collect();
@@ -118,7 +117,6 @@ fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) 
         fairness: is_bandwidth
             .then(|| fairness(&bandwidths).map(|f| (f * 1e6).round() / 1e6))
             .flatten(),
-        start_error,
     }
 }
 

@@ -57,9 +57,6 @@ pub struct Group {
     /// Jain's fairness index of the bandwidths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
-    /// Largest possible difference between the starts of two tests, in nanoseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_error: Option<u64>,
 }
 
 /// The record of a mesh.

@@ -50,9 +50,9 @@ impl Transport for Simulation {
         &self,
         test: &MeshTest,
         pairs: &[Pair],
-        common_start: bool,
+        _common_start: bool,
         on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<CellDetail>>),
-    ) -> Option<u64> {
+    ) {
         for pair in pairs {
             let speed = self.speed(*pair, pairs.len() == 1);
             let factor = 1.0 + NOISE * noise(*pair);
@@ -93,7 +93,6 @@ impl Transport for Simulation {
             };
             on_cell(*pair, figure, Some(Box::new(detail)));
         }
-        common_start.then_some(1000)
     }
 }
 

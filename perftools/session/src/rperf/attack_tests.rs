@@ -11,7 +11,7 @@ use measure::stats::monitor::MonitorOptions;
 
 use super::coordinator::RemoteTest;
 use super::fake_backend::FakeBackend;
-use super::message::{ClientRequest, ClientResult};
+use super::message::ClientRequest;
 use super::report_diagnosis::Report;
 use super::rules::Rules;
 use super::server::Server;
@@ -19,6 +19,7 @@ use super::tests::server_addr;
 use crate::answer::Answer;
 use crate::client;
 use crate::connect::ServerAddr;
+use crate::diagnosis::EncodedRecord;
 use crate::protocol::hello;
 use crate::protocol::token::Token;
 
@@ -146,7 +147,7 @@ fn mesh_rules(allow: &str) -> Rules {
 const SHORT: Duration = Duration::from_millis(500);
 
 /// Requests a test from a server, with the server at `peer`.
-fn delegate(server: SocketAddr, peer: SocketAddr, timeout: Duration) -> Result<ClientResult> {
+fn delegate(server: SocketAddr, peer: SocketAddr, timeout: Duration) -> Result<EncodedRecord> {
     let mut spec = Spec {
         limit: Limit::Messages(10),
         ..Spec::new(Test::RcLat)
@@ -187,12 +188,11 @@ fn messages_of_a_coordinator_out_of_turn_end_the_session() {
             RemoteTest::request("client", &server_addr(address), timeout, request, limit).unwrap()
         };
         let mut early = request(false);
-        early.start(0).unwrap();
+        early.start().unwrap();
         let mut repeated = request(true);
         repeated.wait_until_connected().unwrap();
-        repeated.clock_offset().unwrap();
-        repeated.start(0).unwrap();
-        repeated.start(0).unwrap();
+        repeated.start().unwrap();
+        repeated.start().unwrap();
         for test in [early, repeated] {
             let error = test.result().unwrap_err().to_string();
             assert!(error.contains("an unexpected message: start"), "{error}");
