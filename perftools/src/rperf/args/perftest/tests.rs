@@ -178,7 +178,7 @@ fn options_of_perftest_get_a_hint() {
 
 #[test]
 fn every_equivalent_is_an_option_of_rperf() {
-    for row in OPTIONS {
+    for row in options::all() {
         let words = match row.meaning {
             Value("bind") => "--bind ::1".to_owned(),
             Value("burst") => "--burst 1 --rate-limit 1Gb/s".to_owned(),
