@@ -168,6 +168,8 @@ fn as_f64(value: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use test_support::text::assert_contains;
+
     use super::*;
     use crate::devices::tests::two_devices;
     use crate::record::{Outcome, Record};
@@ -197,10 +199,7 @@ mod tests {
             ["bandwidth of 2.81 Gb/sec is 43.7 % below --min-bw 5 Gb/sec"]
         );
         let error = exceeded(&min_bandwidth("90%"), &m).unwrap_err();
-        assert!(
-            error.to_string().contains("rate of rxe0 is unknown"),
-            "{error}"
-        );
+        assert_contains(&error, &["rate of rxe0 is unknown"]);
         m.local.hardware.link_rate = Some(10_000_000_000);
         m.remote.hardware.link_rate = Some(4_000_000_000);
         assert_eq!(exceeded(&min_bandwidth("70%"), &m).unwrap(), [""; 0]);

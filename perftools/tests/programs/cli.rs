@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use crate::common::{Server, fails, json, records, rperf, run};
 use test_support::process;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 #[test]
 fn invalid_command_lines_exit_with_2_and_a_remedy() {
@@ -211,24 +212,23 @@ fn options_of_ping_and_rping_have_a_hint() {
 #[test]
 fn unknown_host_and_closed_port_are_distinct_errors() {
     let text = fails("nowhere.invalid conf", 1);
-    assert!(
-        text.contains("cannot resolve the host name nowhere.invalid")
-            && text.contains("check the spelling"),
-        "{text}"
+    assert_contains(
+        &text,
+        &[
+            "cannot resolve the host name nowhere.invalid",
+            "check the spelling",
+        ],
     );
     // These errors end the program immediately. Waiting for the server (`-ws`) would not help.
     let text = fails("-ws 1h fe80::1 conf", 1);
-    assert!(
-        text.contains("add the interface to the link-local address: fe80::1%INTERFACE"),
-        "{text}"
+    assert_contains(
+        &text,
+        &["add the interface to the link-local address: fe80::1%INTERFACE"],
     );
     let text = fails("-ws 1h fe80::1%nope7 conf", 1);
     assert!(text.contains("this host has an interface nope7"), "{text}");
     let text = fails("-lp 1 -ws 300ms localhost conf", 1);
-    assert!(
-        text.contains("cannot reach the server") && text.contains("start `rperf` there"),
-        "{text}"
-    );
+    assert_contains(&text, &["cannot reach the server", "start `rperf` there"]);
     for line in ["-ws 1h -lp 0 localhost conf", "tune -ws 1h -lp 0 localhost"] {
         let text = fails(line, 2);
         assert!(text.contains("the port that the server prints"), "{text}");
@@ -328,10 +328,7 @@ fn refused_threads_are_an_error() {
 fn second_server_on_a_port_is_an_error() {
     let server = Server::start();
     let text = fails(&format!("-lp {}", server.port), 1);
-    assert!(
-        text.contains("stop the server that uses the port"),
-        "{text}"
-    );
+    assert_contains(&text, &["stop the server that uses the port"]);
 }
 
 #[test]

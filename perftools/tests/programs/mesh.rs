@@ -10,6 +10,7 @@ use crate::common::{Server, fails, rperf, run, spawn};
 use serde_json::Value;
 use test_support::process::{self, Finished, wait_until};
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 /// Options of a server that takes part in a mesh.
 const MESH: [&str; 3] = ["--mesh", "--allow", "127.0.0.0/8"];
@@ -125,10 +126,7 @@ fn delegated_tests_keep_the_limits_of_the_server() {
     );
     let (record, _) = mesh(&line);
     let text = errors(&record).join("\n");
-    assert!(
-        text.contains("servers at 192.0.2.1 are not allowed"),
-        "{text}"
-    );
+    assert_contains(&text, &["servers at 192.0.2.1 are not allowed"]);
     let other = Server::with_options(&MESH);
     let both = [limited, other];
     let line = format!("{} -t 2 tcp_lat", list(&both));

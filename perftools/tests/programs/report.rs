@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::common::{Server, fails, run};
 use test_support::process;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 /// Writes a file and returns its path.
 fn write(dir: &TempDir, name: &str, contents: &str) -> String {
@@ -103,10 +104,7 @@ fn progress_is_shown_only_on_a_terminal() {
         .env("NO_COLOR", "1")
         .env("TERM", "xterm");
     let text = process::output(&mut script).stdout;
-    assert!(
-        text.contains("tcp_bw [") && text.contains("    bw "),
-        "{text}"
-    );
+    assert_contains(&text, &["tcp_bw [", "    bw "]);
     // Escape sequences only move the cursor. There are no colors, with or without `NO_COLOR`.
     let colors = text.split('\u{1b}').skip(1).filter(|rest| {
         rest.trim_start_matches(|c: char| !c.is_alphabetic())

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use test_support::process;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 use crate::common::ribinfo as ribinfo_at;
 
@@ -261,10 +262,12 @@ fn peer_with_another_roce_mode_is_a_fault() {
         "rxe",
         &["check", "roce", "--peer-facts", other.to_str().unwrap()],
     );
-    assert!(
-        text.contains("they must match")
-            && text.contains("on rxe-host: mkdir -p /sys/kernel/config/rdma_cm/rxe0"),
-        "{text}"
+    assert_contains(
+        &text,
+        &[
+            "they must match",
+            "on rxe-host: mkdir -p /sys/kernel/config/rdma_cm/rxe0",
+        ],
     );
     assert_eq!(status, 1);
 }

@@ -6,6 +6,7 @@ use base::schema::assert_up_to_date;
 use measure::spec::Spec;
 use measure::spec::test::Test;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 use super::cell::CellFigure;
 use super::compare::compare;
@@ -342,10 +343,7 @@ fn meshes_are_compared_cell_by_cell() {
         (24, 8, 8)
     );
     let text = super::compare::render(&result);
-    assert!(
-        text.contains("rc_bw h2 → h1: ") && text.contains("(50.0 % WORSE)"),
-        "{text}"
-    );
+    assert_contains(&text, &["rc_bw h2 → h1: ", "(50.0 % WORSE)"]);
     assert!(text.contains("→ failed (100.0 % WORSE)"), "{text}");
     assert_eq!(compare(&new, &old, 0.05).worse(), 0);
 }

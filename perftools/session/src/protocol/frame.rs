@@ -146,6 +146,7 @@ mod tests {
     use super::*;
     use crate::rperf::message::Message;
     use measure::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
+    use test_support::text::assert_contains;
 
     #[test]
     fn a_frame_holds_the_longest_payload_file() {
@@ -171,10 +172,7 @@ mod tests {
         let text = read::<Message>(&mut bytes.as_slice())
             .unwrap_err()
             .to_string();
-        assert!(
-            text.contains("4294967295") && text.contains("65536"),
-            "{text}"
-        );
+        assert_contains(&text, &["4294967295", "65536"]);
     }
 
     proptest::proptest! {

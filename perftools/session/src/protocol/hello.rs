@@ -275,6 +275,7 @@ pub fn check(peer: &Hello, name: &str) -> Result<()> {
 mod tests {
     use super::*;
     use measure::data_key::DataKey;
+    use test_support::text::assert_contains;
 
     #[test]
     fn hello_reads_back_and_versions_are_compared() {
@@ -290,10 +291,7 @@ mod tests {
             panic!("no hello")
         };
         let text = check(&other, "the server").unwrap_err().to_string();
-        assert!(
-            text.contains("version 77") && text.contains(&format!("version {PROTOCOL} ")),
-            "{text}"
-        );
+        assert_contains(&text, &["version 77", &format!("version {PROTOCOL} ")]);
     }
 
     #[test]

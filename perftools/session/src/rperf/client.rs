@@ -316,6 +316,7 @@ pub(super) fn test_info(spec: &Spec, sessions: u32) -> TestInfo {
 mod tests {
     use super::*;
     use measure::spec::test::Test;
+    use test_support::text::assert_contains;
 
     #[test]
     fn receiver_that_measured_nothing_is_a_failure() {
@@ -332,10 +333,7 @@ mod tests {
         // TCP is reliable, too, and its MTU is not the cause.
         let spec = Spec::new(Test::TcpBw);
         let error = check_arrival(&spec, None, &receiver, &sender).unwrap_err();
-        assert!(
-            error.to_string().contains("set --time (-t) higher"),
-            "{error}"
-        );
+        assert_contains(&error, &["set --time (-t) higher"]);
         // A timed test that moved nothing.
         let spec = Spec::new(Test::RcBw);
         let error = check_arrival(&spec, spec.test.plan(), &receiver, &receiver).unwrap_err();

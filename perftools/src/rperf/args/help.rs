@@ -378,6 +378,8 @@ fn option_or_test(topic: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::text::assert_contains;
+
     use super::*;
 
     fn requested(line: &str) -> Option<String> {
@@ -438,10 +440,7 @@ mod tests {
     #[test]
     fn the_help_of_an_option_names_its_tests() {
         let help = requested("--help -mt").unwrap();
-        assert!(
-            help.contains("Acts on tests over RC, UC, XRC and DC"),
-            "{help}"
-        );
+        assert_contains(&help, &["Acts on tests over RC, UC, XRC and DC"]);
         let help = requested("--help json").unwrap();
         assert!(!help.contains("Acts on"), "{help}");
     }

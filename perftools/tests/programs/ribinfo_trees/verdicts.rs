@@ -1,5 +1,7 @@
 //! The findings on each tree.
 
+use test_support::text::assert_contains;
+
 use super::host_builder::Host;
 use super::tree::{expected, names, unpack};
 use crate::common::ribinfo;
@@ -100,10 +102,7 @@ fn a_missing_verbs_node_is_not_due_to_a_loaded_module() {
     tree.write(&format!("{verbs}/uverbs0/ibdev"), "bnxt_re7\n");
     let check = || ribinfo(tree.path(), &["check", "-q", "nodes"]).0;
     let text = check();
-    assert!(
-        text.contains("although module ib_uverbs is loaded"),
-        "{text}"
-    );
+    assert_contains(&text, &["although module ib_uverbs is loaded"]);
     std::fs::remove_dir_all(tree.path().join(verbs)).expect("a directory");
     tree.write("proc/modules", "bnxt_re 1 0 - Live 0x0\n");
     assert_eq!(check(), "");
@@ -151,9 +150,9 @@ fn bond_that_lost_an_interface_is_found() {
     assert_eq!(check(), "");
     tree.write(&net("ens1f1np1/carrier"), "0\n");
     let text = check();
-    assert!(
-        text.contains("warning  link mlx5_0/1: ens1f1np1 of the bond bond0 is down"),
-        "{text}"
+    assert_contains(
+        &text,
+        &["warning  link mlx5_0/1: ens1f1np1 of the bond bond0 is down"],
     );
 }
 
@@ -183,10 +182,7 @@ fn port_of_a_vpi_adapter_can_be_in_the_wrong_mode() {
     tree.write("probe.json", probe.replace("10.1.0.1", "169.254.0.1"));
     let text = check();
     let expected = "fault    port mlx5_0/1: the port is in Ethernet mode, but /etc/rdma/opensm.conf configures InfiniBand";
-    assert!(
-        text.contains(expected) && text.contains("LINK_TYPE_P1=1"),
-        "{text}"
-    );
+    assert_contains(&text, &[expected, "LINK_TYPE_P1=1"]);
 }
 
 #[test]
@@ -263,9 +259,9 @@ fn host_is_compared_with_the_manifest_of_a_good_one() {
     let lines: Vec<String> = good.iter().map(ToString::to_string).collect();
     let host = Host::new("a host", &lines);
     let (manifest, _) = ribinfo(host.path(), &["expect"]);
-    assert!(
-        manifest.contains("host devices 2\n0000:10:00.0 firmware 28.39.1002\n"),
-        "{manifest}"
+    assert_contains(
+        &manifest,
+        &["host devices 2\n0000:10:00.0 firmware 28.39.1002\n"],
     );
     let directory = test_support::temp_dir::TempDir::new();
     let file = directory.write("manifest", manifest);
