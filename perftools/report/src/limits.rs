@@ -10,10 +10,6 @@ use super::record::{DeviceResult, Measured};
 
 /// Checks a result. Returns a sentence for each limit that it exceeds. Of several devices, each one
 /// must keep the limits of latencies and of the share of its link, and their sum the others.
-///
-/// # Errors
-/// Returns an error if a limit cannot be compared with the result, because the rate of the link
-/// is unknown or no latency was measured.
 pub fn exceeded(limits: &ResultLimits, m: &Measured) -> Result<Vec<String>> {
     let mut exceeded = Vec::new();
     match limits.min_bandwidth.filter(|_| m.is_bandwidth_test()) {

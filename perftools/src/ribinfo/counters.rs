@@ -33,9 +33,6 @@ struct PortReading {
 }
 
 /// Reads the counters of the ports. `only` is a device, or a port such as `mlx5_0/1`.
-///
-/// # Errors
-/// Returns an error if there is no device, or no such port.
 fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortReading>> {
     let mut available = Vec::new();
     let mut ports = Vec::new();
@@ -64,9 +61,6 @@ fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortReading>> {
 }
 
 /// Returns the counters once. Those that are 0 are omitted, unless `all` is set.
-///
-/// # Errors
-/// Returns an error if there is no such port.
 pub(crate) fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Result<String> {
     let mut rows = Vec::new();
     for port in read(root, only)? {

@@ -55,9 +55,6 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 /// Runs a command and returns its output, which is safe to print, and its exit status.
-///
-/// # Errors
-/// Returns an error if an argument is invalid or the facts cannot be read.
 pub fn run(info: &Info) -> Result<(String, u8)> {
     let (text, status) = run_command(info)?;
     Ok((printable_lines(&text), status))

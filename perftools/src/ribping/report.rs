@@ -285,10 +285,6 @@ impl PingReport {
     }
 
     /// Prints the summary.
-    ///
-    /// # Errors
-    /// Returns [`Kind::System`](base::error::Kind::System) if standard output cannot be
-    /// written.
     pub(crate) fn finish(&self, json: bool) -> Result<()> {
         let text = self.text(json);
         let mut out = std::io::stdout().lock();

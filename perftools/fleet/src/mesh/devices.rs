@@ -40,9 +40,6 @@ impl Devices {
 }
 
 /// Creates an endpoint for each host. `port` is the TCP port of hosts without one.
-///
-/// # Errors
-/// Returns a usage error if there are fewer than two hosts, or if a host is named twice.
 pub fn hosts(hosts: &[Host], port: u16) -> Result<Vec<Endpoint>> {
     let mut endpoints = Vec::new();
     let mut names = BTreeSet::new();

@@ -20,9 +20,6 @@ pub struct Host {
 }
 
 /// Parses `HOST`, `HOST:PORT`, `ADDRESS`, or `[ADDRESS]:PORT`.
-///
-/// # Errors
-/// Returns a usage error if the port is not a number.
 pub fn parse_host(text: &str) -> Result<Host> {
     let invalid = || {
         Error::usage(format!(
@@ -64,9 +61,6 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Reads a file with one host per line. Empty lines and text after `#` are ignored.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or a line is not a host.
 pub fn read_file(path: &Path) -> Result<Vec<Host>> {
     parse_lines(&read_text(path)?, path)
 }
@@ -90,9 +84,6 @@ pub fn parse_lines(text: &str, path: &Path) -> Result<Vec<Host>> {
 
 /// Returns the hosts of the Slurm job that this process runs in, as `scontrol show hostnames` lists
 /// them.
-///
-/// # Errors
-/// Returns an error if this process runs in no job, or if scontrol cannot be run or fails.
 pub fn slurm_job() -> Result<Vec<Host>> {
     let list = std::env::var("SLURM_JOB_NODELIST").map_err(|_| {
         Error::usage("SLURM_JOB_NODELIST is not set").with_help(

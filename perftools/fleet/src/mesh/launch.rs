@@ -73,9 +73,6 @@ pub struct StartedServers {
 impl Launch<'_> {
     /// Starts a server on each host and waits until they respond. A host whose server does not
     /// respond in time is only reported, unless it is one of the last two.
-    ///
-    /// # Errors
-    /// Returns an error if a launcher cannot be run, or if fewer than two servers respond.
     pub fn start(&self, hosts: &[Host], token: &Token) -> Result<StartedServers> {
         let mut started = StartedServers {
             launchers: Vec::new(),

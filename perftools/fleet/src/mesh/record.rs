@@ -122,9 +122,6 @@ impl MeshRecord {
     }
 
     /// Parses a record.
-    ///
-    /// # Errors
-    /// Returns an error if `text` is not the record of a mesh.
     pub fn parse(text: &str) -> Result<Self> {
         let text = &printable_json(text);
         let invalid = |e: serde_json::Error| {
@@ -151,9 +148,6 @@ impl MeshRecord {
     }
 
     /// Writes the record as a JSON document with one line per cell.
-    ///
-    /// # Errors
-    /// Returns an error if `out` cannot be written to.
     pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         self.write_open(out)?;
         let groups = serde_json::to_string(&self.groups)?;
@@ -206,9 +200,6 @@ pub struct RecordFile {
 
 impl RecordFile {
     /// Writes the record to a new file, which replaces `path`.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     pub fn create(path: &Path, record: &MeshRecord) -> Result<Self> {
         let error = |e| cannot_write(path, &e);
         let temporary = temporary(path).map_err(error)?;
@@ -229,9 +220,6 @@ impl RecordFile {
     }
 
     /// Appends cells.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     pub(crate) fn append(&mut self, cells: &Cells, new: &[Cell]) -> Result<()> {
         let mut text = String::new();
         for cell in new {
@@ -250,9 +238,6 @@ impl RecordFile {
     }
 
     /// Replaces the file by the complete record.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     pub fn finish(self, record: &MeshRecord) -> Result<()> {
         let error = |e| cannot_write(&self.path, &e);
         let temporary = temporary(&self.path).map_err(error)?;

@@ -74,17 +74,11 @@ impl Token {
     }
 
     /// Reads a secret from a line of text, without its line break.
-    ///
-    /// # Errors
-    /// Returns an error if the secret is too short or too long.
     pub fn from_line(line: &str) -> Result<Self> {
         Self::new(line.trim_end_matches(['\n', '\r']).into())
     }
 
     /// Creates a random secret.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel provides no random numbers.
     pub fn random() -> Result<Self> {
         let mut bytes = [0; RANDOM_LEN];
         getrandom::fill(&mut bytes)

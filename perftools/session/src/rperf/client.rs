@@ -50,9 +50,6 @@ pub(super) struct ClientHooks<'a> {
 }
 
 /// Runs one test over a new control connection.
-///
-/// # Errors
-/// Returns an error if the server rejected the request, or the test failed.
 pub(crate) fn run<B: Backend>(
     mut stream: ControlStream,
     spec: &Spec,
@@ -96,9 +93,6 @@ pub(crate) fn run<B: Backend>(
 }
 
 /// Runs one test with an rperf server, under the control of the caller.
-///
-/// # Errors
-/// Returns the errors of [`run`], and an error if the server is a qperf.
 pub(super) fn run_controlled<B: Backend>(
     server_addr: &ServerAddr,
     spec: &Spec,

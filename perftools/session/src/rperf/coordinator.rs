@@ -25,9 +25,6 @@ pub struct RemoteTest {
 impl RemoteTest {
     /// Requests a test from the server at `client_addr`, called `client` in messages. The server
     /// must reply within `timeout` while the connection is made, and the test end within `limit`.
-    ///
-    /// # Errors
-    /// Returns an error if the server cannot be reached or is not an rperf server.
     pub fn request(
         client: &str,
         client_addr: &ServerAddr,
@@ -46,9 +43,6 @@ impl RemoteTest {
     }
 
     /// Waits until the test is connected.
-    ///
-    /// # Errors
-    /// Returns an error if the test failed or the server does not respond.
     pub fn wait_until_connected(&mut self) -> Result<()> {
         match self.receive()? {
             Message::Connected => Ok(()),
@@ -57,17 +51,11 @@ impl RemoteTest {
     }
 
     /// Starts the test.
-    ///
-    /// # Errors
-    /// Returns an error if the connection broke.
     pub fn start(&mut self) -> Result<()> {
         self.stream.send(&Message::Start)
     }
 
     /// Waits for the result.
-    ///
-    /// # Errors
-    /// Returns an error if the test failed or the server does not respond.
     pub fn result(mut self) -> Result<EncodedRecord> {
         match self.receive()? {
             Message::ClientResult(result) => Ok(result),

@@ -36,9 +36,6 @@ pub(crate) const EXAMPLES: &str =
 
 /// Returns the text to print if the command line contains `--help` or `--version`, or begins with
 /// `help`.
-///
-/// # Errors
-/// A usage error if the help topic does not exist.
 pub(crate) fn requested_text(args: &[String]) -> Result<Option<String>> {
     if let Some(("help", rest)) = args.split_first().map(|(word, rest)| (word.as_str(), rest)) {
         let topic = rest.first().map_or("main", String::as_str);

@@ -122,9 +122,6 @@ impl Selection<'_> {
 
 /// Rejects a command line of perftest, with the equivalent line as the remedy, which `check`
 /// accepts.
-///
-/// # Errors
-/// A usage error if a word of the command line is a program of perftest.
 pub(super) fn reject(args: &[String], check: Check) -> Result<()> {
     let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
     if let Some(name) = args
