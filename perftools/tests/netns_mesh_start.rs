@@ -1,5 +1,5 @@
-//! `rperf mesh` starts its servers with a real sshd and with Slurm. Neither the end of a run nor the
-//! death of the coordinator leaves a server behind.
+//! `rperf mesh` starts its servers with a real sshd and with Slurm. Neither the end of a run nor
+//! the death of the coordinator leaves a server behind.
 
 use std::process::Command;
 

@@ -16,7 +16,10 @@ fn answer(line: &str) -> Option<String> {
                 .map(|error| error.to_string()),
             Ok(Invocation::Server(_)) => None,
             Ok(other) => panic!("{line}: {other:?}"),
-            Err(error) => Some(error.to_string()),
+            Err(error) => {
+                assert_eq!(error.exit_status(), 2, "{line}");
+                Some(error.to_string())
+            }
         },
         _ => PingArgs::try_parse_from(line.split_whitespace())
             .err()
@@ -46,5 +49,5 @@ fn command_lines_of_other_tools_are_right_or_refused() {
             }
         }
     }
-    assert!(count >= 74, "{count} lines");
+    assert!(count >= 106, "{count} lines");
 }

@@ -6,8 +6,8 @@ use host::counters::Counters;
 
 use crate::exposition::Metrics;
 
-/// Counters that the IBTA specifies (volume 1, 16.1.3): the file in `counters`, its unit, the metric
-/// without `rdma_port_` and `_total`, and its description.
+/// Counters that the IBTA specifies (volume 1, 16.1.3): the file in `counters`, its unit, the
+/// metric without `rdma_port_` and `_total`, and its description.
 const SPECIFIED: &str = "\
 port_xmit_data 4 transmit_bytes Bytes sent, with headers.
 port_rcv_data 4 receive_bytes Bytes received, with headers.

@@ -50,8 +50,8 @@ pub(super) struct CauseCounter {
 ///
 /// Packets of unknown protocols, such as LLDP, count as dropped by an interface. On a busy host rxe
 /// also retries requests whose acknowledgement is only late, and its `send_err` counts packets that
-/// the network stack did not accept. The unit of `port_xmit_wait` depends on the device: clock ticks
-/// without flow control credits. ice is the network driver of irdma.
+/// the network stack did not accept. The unit of `port_xmit_wait` depends on the device: clock
+/// ticks without flow control credits. ice is the network driver of irdma.
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
         kind: WarningKind::LinkDown,

@@ -31,8 +31,8 @@ pub(crate) fn hosts() -> Vec<PathBuf> {
 /// Writes a tree to a directory.
 ///
 /// A line of a tree is `PATH = TEXT`, `PATH -> TARGET`, `PATH <<` before lines up to `>>`, `PATH/`
-/// for a directory, `- PATH` for a file of the base that the tree lacks, or `base NAME`. A tree with
-/// a fault has a line `expect TEXT => REMEDY`.
+/// for a directory, `- PATH` for a file of the base that the tree lacks, or `base NAME`. A tree
+/// with a fault has a line `expect TEXT => REMEDY`.
 pub(crate) fn unpack(name: &str) -> TempDir {
     let directory = TempDir::new();
     write(name, directory.path());

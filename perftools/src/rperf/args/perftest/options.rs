@@ -136,8 +136,8 @@ const OPTIONS: &[OptionRow] = &[
     long("send_with_imm", false, Words("--immediate on")),
 ];
 
-/// The options of perftest without an equivalent: the reason, then the names of each, with `=` if it
-/// takes a value.
+/// The options of perftest without an equivalent: the reason, then the names of each, with `=`
+/// if it takes a value.
 const OMITTED: &str = "\
 times have units: C,report-cycles
 not needed: F,CPU-freq N,noPeak z,comm_rdma_cm dont_xchg_versions force-link= ipv6 ipv6-addr
