@@ -70,9 +70,15 @@ fn values_out_of_range_are_rejected_before_connecting() {
 --gpu cuda:0 rc_rdma_write_poll_lat => or run rc_rdma_write_lat
 --gpu cuda:0 --inline 64 rc_bw => help: remove --inline
 --gpu cuda:0 --huge-pages 2M rc_bw => or use memory of a GPU at one end only: --gpu local=GPU";
+    rejects("nowhere.invalid", rows);
+}
+
+/// Asserts that command lines are refused before anything is measured. A row is the rest of the
+/// line, ` => `, and a part of the error.
+pub(crate) fn rejects(begin: &str, rows: &str) {
     for row in rows.lines() {
         let (line, expected) = row.split_once(" => ").unwrap();
-        let text = fails(&format!("nowhere.invalid {line}"), 2);
+        let text = fails(&format!("{begin} {line}"), 2);
         assert!(text.contains(expected), "{line}: {text}");
     }
 }

@@ -1,5 +1,6 @@
 //! Socket tests between two processes on this host. They need no RDMA device.
 
+use super::cli::rejects;
 use crate::common::{Server, fails, json, run, spawn};
 use serde_json::Value;
 use test_support::process::free_tcp_port;
@@ -345,33 +346,15 @@ fn sockets_have_no_completion_counts() {
 
 #[test]
 fn streams_need_a_bandwidth_test_over_sockets() {
-    for (line, expected) in [
-        (
-            "nowhere.invalid --parallel 2 rc_bw",
-            "use --qps or --threads",
-        ),
-        (
-            "nowhere.invalid --bidir tcp_lat",
-            "it is for bandwidth tests over sockets",
-        ),
-        ("nowhere.invalid --parallel 0 tcp_bw", "expected 1 to 64"),
-        (
-            "nowhere.invalid --parallel 33 --bidir tcp_bw",
-            "expected 1 to 64",
-        ),
-        ("nowhere.invalid --bidir -f1 tcp_bw", "remove --flip"),
-        (
-            "nowhere.invalid --parallel 4 -n 3 tcp_bw",
-            "needs at least one",
-        ),
-        (
-            "nowhere.invalid --parallel 4 -ip 65533 tcp_bw",
-            "the last port is 65535",
-        ),
-    ] {
-        let text = fails(line, 2);
-        assert!(text.contains(expected), "{line}: {text}");
-    }
+    let rows = "\
+--parallel 2 rc_bw => use --qps or --threads
+--bidir tcp_lat => it is for bandwidth tests over sockets
+--parallel 0 tcp_bw => expected 1 to 64
+--parallel 33 --bidir tcp_bw => expected 1 to 64
+--bidir -f1 tcp_bw => remove --flip
+--parallel 4 -n 3 tcp_bw => needs at least one
+--parallel 4 -ip 65533 tcp_bw => the last port is 65535";
+    rejects("nowhere.invalid", rows);
 }
 
 #[test]
