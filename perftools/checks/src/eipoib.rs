@@ -4,10 +4,11 @@ use host::HostFacts;
 use host::eipoib::{Interface, OPENIB_CONF};
 
 use super::finding::Finding;
+use super::spelling;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let enabled = facts.eipoib.is_enabled;
-    let mut findings = Vec::new();
+    let mut findings = spelling::check(facts, OPENIB_CONF);
     let Some(interfaces) = &facts.eipoib.interfaces else {
         findings.extend(enabled.then(|| {
             Finding::fault(format!(

@@ -10,6 +10,7 @@ use host::verbs::VerbsPort;
 use ipnet::IpNet;
 
 use super::finding::Finding;
+use super::spelling;
 
 /// Largest MTU of connected mode, in bytes.
 const CONNECTED_MTU: u32 = 65520;
@@ -18,7 +19,7 @@ const HEADER: u32 = 4;
 const FULL_MEMBER: u16 = 0x8000;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = spelling::check(facts, "/etc/NetworkManager/");
     // NetworkManager cannot create the interface of such a profile.
     let is_missing = |profile: &&Profile| facts.netdev(&profile.interface).is_none();
     let missing = facts.profiles.iter().filter(is_missing);

@@ -38,6 +38,7 @@ mod peer;
 mod port;
 mod roce;
 mod sm;
+mod spelling;
 
 use serde::Serialize;
 

@@ -7,6 +7,7 @@ use host::environment::{Container, Environment, Manager};
 use host::limits::{ConfiguredLimit, ResourceLimit, SUFFICIENT};
 
 use super::finding::{Finding, Level};
+use super::spelling;
 
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
 
@@ -53,6 +54,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let raise = raise(&facts.environment);
     let limit = check_limits(limits, exempt, &raise);
     let mut findings = check_limits_conf(facts);
+    findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
     // The limit is the cause of a failed registration, unless it is not known.
     let is_cause = limited && limit.level == Level::Warning;

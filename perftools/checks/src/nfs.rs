@@ -5,13 +5,14 @@ use host::modules::Modules;
 use host::nfs::{Mount, Nfs};
 
 use super::finding::Finding;
+use super::spelling;
 
 /// Standard port of NFS over RDMA.
 const PORT: u16 = 20049;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let HostFacts { nfs, modules, .. } = facts;
-    let mut findings = Vec::new();
+    let mut findings = spelling::check(facts, "/etc/exports");
     for (path, file) in &nfs.missing_exports {
         findings.push(
             Finding::warning(format!(

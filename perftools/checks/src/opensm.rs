@@ -8,6 +8,7 @@ use host::opensm::{Conf, Files, GuidFile};
 use host::root::unsigned;
 
 use super::finding::{Finding, Level};
+use super::spelling;
 
 /// Highest value of a subnet manager's priority.
 const MAX_PRIORITY: i64 = 15;
@@ -46,6 +47,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         );
     }
     for conf in &effective {
+        findings.extend(spelling::check(facts, &conf.path));
         findings.extend(
             check_file(facts, conf, conf.instance.is_some())
                 .into_iter()
@@ -241,7 +243,7 @@ fn check_sysconfig(facts: &HostFacts, files: &Files) -> Vec<Finding> {
     let Some(sysconfig) = &files.sysconfig else {
         return Vec::new();
     };
-    let mut findings = Vec::new();
+    let mut findings = spelling::check(facts, &sysconfig.path);
     for guid in &sysconfig.guids {
         match unsigned(guid) {
             Some(number) if is_local_guid(facts, number) => {}

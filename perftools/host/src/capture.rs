@@ -14,6 +14,7 @@ use crate::interface_files;
 use crate::probe::Probe;
 use crate::redaction as keep;
 use crate::root::{PROBE, Root};
+use crate::spelling::{openib_variable, opensm_variable};
 
 /// The part of a file that a capture has.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/class/infiniband/*/device/physfn", LinkName),
     (
         "/sys/class/infiniband/*/device/uevent",
-        Redacted(|text| keep::assignments(text, &["PCI_SLOT_NAME"])),
+        Redacted(|text| keep::assignments(text, &["PCI_SLOT_NAME"], |_| Vec::new())),
     ),
     ("/sys/class/infiniband/*/device/label", Whole),
     ("/sys/class/infiniband/*/device/numa_node", Whole),
@@ -176,7 +177,7 @@ const FILES: &[(&str, Part)] = &[
     ("/etc/fstab", Redacted(keep::mounts)),
     (
         "/etc/infiniband/openib.conf",
-        Redacted(|text| keep::assignments(text, &OPENIB_KEYS)),
+        Redacted(|text| keep::assignments(text, &OPENIB_KEYS, openib_variable)),
     ),
     (
         "/etc/infiniband-diags/error_thresholds",
@@ -223,7 +224,7 @@ fn nfs_conf(text: &str) -> String {
 }
 
 fn opensm_variables(text: &str) -> String {
-    keep::assignments(text, &["GUIDS", "PORTS", "PRIORITY"])
+    keep::assignments(text, &["GUIDS", "PORTS", "PRIORITY"], opensm_variable)
 }
 
 /// Writes the files of a host, and the facts that are not in files, to a new or an empty directory.

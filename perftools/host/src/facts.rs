@@ -23,6 +23,7 @@ use crate::partitions::{self, PartitionFile};
 use crate::peer::PeerFacts;
 use crate::probe::{Address, Node, Probe};
 use crate::root::Root;
+use crate::spelling::{self, Misspelled};
 use crate::udev::{self, UdevRule};
 use crate::{counters, gpu, redaction, verbs};
 
@@ -65,6 +66,8 @@ pub struct HostFacts {
     pub opensm: opensm::Files,
     /// The files with the partitions of opensm.
     pub partitions: Vec<PartitionFile>,
+    /// The misspelled words of the configuration files.
+    pub misspelled: Vec<Misspelled>,
     /// The processors.
     pub cpus: Cpus,
     /// The huge pages.
@@ -136,6 +139,7 @@ impl HostFacts {
             eipoib: Eipoib::read(root),
             partitions: partitions::files(root, &opensm),
             opensm,
+            misspelled: spelling::misspelled(root),
             cpus: Cpus::read(root),
             huge_pages: HugePages::read(root),
             iommu: Iommu::read(root, &devices),

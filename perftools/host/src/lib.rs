@@ -57,6 +57,7 @@ pub mod resources;
 pub mod roce;
 pub mod root;
 pub mod sm;
+pub mod spelling;
 pub mod tcp;
 pub mod tcp_table;
 pub mod transceiver;

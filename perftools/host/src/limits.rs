@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::root::Root;
 
-const LIMITS: &str = "/etc/security/limits.conf";
-const DROP_INS: &str = "/etc/security/limits.d";
+pub(crate) const LIMITS: &str = "/etc/security/limits.conf";
+pub(crate) const DROP_INS: &str = "/etc/security/limits.d";
 /// Bit number of `CAP_IPC_LOCK`. A process with this capability may lock any amount of memory.
 const CAP_IPC_LOCK: u32 = 14;
 

@@ -3,7 +3,7 @@
 use crate::gpu::KERNEL;
 use crate::root::Root;
 
-const EXPORTS: &str = "/etc/exports.d";
+pub(crate) const EXPORTS: &str = "/etc/exports.d";
 const DROP_INS: &str = "/etc/nfs.conf.d";
 
 /// The state and the configuration of NFS on a host.

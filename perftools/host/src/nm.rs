@@ -105,6 +105,12 @@ fn of_network_manager(root: &Root) -> Vec<Profile> {
         .collect()
 }
 
+/// Returns the files of NetworkManager's profiles.
+pub(crate) fn infiniband_files(root: &Root) -> Vec<String> {
+    let profiles = of_network_manager(root).into_iter();
+    profiles.map(|profile| profile.path).collect()
+}
+
 /// Parses the text of a profile, whose file is `path`.
 pub fn parse(text: &str, path: String) -> Option<Profile> {
     let mut profile = Profile {

@@ -8,6 +8,9 @@ use crate::modules::is_module_name;
 use crate::opensm::CHECKED_KEYS;
 use crate::probe::{Firewall, Probe};
 use crate::root::is_name;
+use crate::spelling::{
+    Words, export_words, limit_words, misspelled_words, opensm_words, profile_words,
+};
 use crate::udev::UdevRule;
 
 /// Keeps the lines for which `keep` returns a text. The numbers of lines do not change.
@@ -26,12 +29,15 @@ pub(crate) fn prefixes(text: &str, prefixes: &[&str]) -> String {
     })
 }
 
-/// Keeps these assignments `KEY=VALUE`.
-pub(crate) fn assignments(text: &str, keys: &[&str]) -> String {
+/// Keeps these assignments `KEY=VALUE`, and the names of those that `words` finds misspelled.
+pub(crate) fn assignments(text: &str, keys: &[&str], words: Words) -> String {
     lines(text, |line| {
         let assignment = line.strip_prefix("export ").unwrap_or(line);
         let (key, value) = assignment.split_once('=')?;
-        let key = keys.iter().find(|known| **known == key.trim())?;
+        let Some(key) = keys.iter().find(|known| **known == key.trim()) else {
+            let word = misspelled_words(line, words).pop()?.0;
+            return Some(format!("{word}=?"));
+        };
         let value = value.split('#').next().unwrap_or_default().trim();
         Some(format!("{key}={value}"))
     })
@@ -49,8 +55,11 @@ pub(crate) fn ini(text: &str, keys: &[(&str, &str)]) -> String {
         }
         let (key, value) = line.split_once('=')?;
         let (key, value) = (key.trim(), value.trim());
-        let is_kept = keys.contains(&(section.as_str(), key));
-        is_kept.then(|| format!("{key}={value}"))
+        if keys.contains(&(section.as_str(), key)) {
+            return Some(format!("{key}={value}"));
+        }
+        let word = misspelled_words(line, profile_words).pop()?.0;
+        (word == key).then(|| format!("{key}=?"))
     })
 }
 
@@ -75,12 +84,19 @@ pub(crate) fn profile(text: &str) -> Option<String> {
     Some(ini(text, &KEYS))
 }
 
-/// Keeps the keys of `opensm.conf` that are checked.
+/// Keeps the keys of `opensm.conf` that are checked, and the names of similar ones.
 pub(crate) fn opensm(text: &str) -> String {
     lines(text, |line| {
         let line = line.split('#').next().unwrap_or_default().trim();
-        let key = line.split(|c: char| c.is_whitespace() || c == '=').next()?;
-        CHECKED_KEYS.contains(&key).then(|| line.to_owned())
+        let (key, value) = line
+            .split_once(|c: char| c.is_whitespace() || c == '=')
+            .unwrap_or((line, ""));
+        if CHECKED_KEYS.contains(&key) {
+            return Some(line.to_owned());
+        }
+        misspelled_words(line, opensm_words).pop()?;
+        let value = if value.trim().is_empty() { "" } else { " ?" };
+        Some(format!("{key}{value}"))
     })
 }
 
@@ -131,12 +147,20 @@ pub(crate) fn partitions(text: &str) -> String {
     })
 }
 
-/// Keeps the limits of locked memory.
+/// Keeps the limits of locked memory, and misspelled words of other limits.
 pub(crate) fn memlock(text: &str) -> String {
     lines(text, |line| {
+        let misspelled = misspelled_words(line, limit_words);
         let line = line.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        matches!(words.as_slice(), [_, _, "memlock", _]).then(|| words.join(" "))
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        if matches!(words.as_slice(), [_, _, "memlock", _]) {
+            return Some(words.join(" "));
+        }
+        for word in &mut words {
+            let is_kept = misspelled.iter().any(|(known, _)| known == word);
+            *word = if is_kept { word } else { "?" };
+        }
+        (!misspelled.is_empty()).then(|| words.join(" "))
     })
 }
 
@@ -158,11 +182,13 @@ pub(crate) fn modules(text: &str) -> String {
     })
 }
 
-/// Replaces the entries of a file of exports by one word.
+/// Replaces the entries of a file of exports by one word, and keeps misspelled options.
 pub(crate) fn exports(text: &str) -> String {
     lines(text, |line| {
         let is_entry = !line.is_empty() && !line.starts_with('#');
-        is_entry.then(|| "exported ()".to_owned())
+        let options = misspelled_words(line, export_words).into_iter();
+        let options: Vec<&str> = options.map(|(word, _)| word).collect();
+        is_entry.then(|| format!("exported ({})", options.join(",")))
     })
 }
 

@@ -157,6 +157,44 @@ fn bond_that_lost_an_interface_is_found() {
 }
 
 #[test]
+fn misspelled_words_of_every_file_are_found() {
+    const FILES: &[(&str, &str, &str)] = &[
+        ("etc/sysconfig/opensm", "GUID=\"0x1\"\n", "GUIDS"),
+        (
+            "etc/security/limits.d/rdma.conf",
+            "* soft memlok unlimited\n",
+            "memlock",
+        ),
+        (
+            "etc/security/limits.conf",
+            "* hard memlock unlimitted\n",
+            "unlimited",
+        ),
+        (
+            "etc/infiniband/openib.conf",
+            "LOAD_EIPIOB=yes\n",
+            "LOAD_EIPOIB",
+        ),
+        ("etc/exports", "/data *(rw,insecrue)\n", "insecure"),
+        (
+            "etc/NetworkManager/system-connections/ib0.nmconnection",
+            "[connection]\ntype=infiniband\ninterface-name=ib0\n[infiniband]\ntransport-mod=datagram\n",
+            "transport-mode",
+        ),
+    ];
+    for (file, text, known) in FILES {
+        let tree = unpack("h1-mlx5-ib");
+        tree.write(file, text);
+        let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
+        let expected = format!("=> did you mean {known}?");
+        assert!(
+            text.contains(&format!("/{file}")) && text.contains(&expected),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn files_of_guids_are_read() {
     let tree = unpack("h1-mlx5-ib");
     tree.write("etc/rdma/opensm.conf", "root_guid_file /etc/rdma/roots\n");
