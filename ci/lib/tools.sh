@@ -33,7 +33,7 @@ readonly -A TASK_PACKAGES=(
     [peers]='rdma-core libibverbs1 ibverbs-providers librdmacm1 libibumad3
         ibverbs-utils rdmacm-utils infiniband-diags perftest qperf iperf3
         opensm ibsim-utils libumad2sim0 iproute2 kmod procps fio
-        nftables iptables ipset firewalld dbus kubectl:kubernetes-client
+        nftables iptables ipset firewalld dbus
         iputils-ping openssh-server slurmd slurmctld slurm-client munge prometheus'
     # The checks of ci/tests that are written in Python need only its standard library.
     [checks]='git:git python3:python3'

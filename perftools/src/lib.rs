@@ -9,6 +9,7 @@
 //! both ends, [`report`] formats results, [`fleet`] measures many hosts, and all use [`base`].
 
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "errors explain themselves")]
 
 pub mod commands;
 pub mod ribinfo;

@@ -23,187 +23,30 @@ const INSIDE: &str = "NETNS_INSIDE";
 const ROCE: u16 = 4791;
 const CONTROL: u16 = 19765;
 
-/// Rules, and whether a packet exists for which they cannot be decided.
+/// Rules, and the line before them in the file.
 struct Case {
-    script: &'static str,
-    is_decided: bool,
+    kind: &'static str,
+    script: String,
 }
 
-const fn decided(script: &'static str) -> Case {
-    Case {
-        script,
-        is_decided: true,
+fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let lines = include_str!("fixtures/firewall_rules.txt").lines();
+    for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line {
+            "decided" | "undecided" | "neighbor" => cases.push(Case {
+                kind: line,
+                script: String::new(),
+            }),
+            _ => {
+                let script = &mut cases.last_mut().expect("a kind").script;
+                script.push_str(line);
+                script.push('\n');
+            }
+        }
     }
+    cases
 }
-
-const fn undecided(script: &'static str) -> Case {
-    Case {
-        script,
-        is_decided: false,
-    }
-}
-
-/// Scripts that begin with `table` or `add` are input of nft. Others are shell commands.
-const CASES: &[Case] = &[
-    decided("true"),
-    decided("table inet t {\nchain i { type filter hook input priority 0; policy drop;\n}\n}"),
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nudp dport 4791 accept\n}\n}",
-    ),
-    // Sets, intervals, maps, and maps with a default.
-    decided(
-        "table inet t {\nset s { type inet_service; flags interval; elements = { 80, 4000-5000 }\n}\nchain i { type filter hook input priority 0; policy drop;\nudp dport @s accept\ntcp dport != @s accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nset a { type ipv4_addr; flags interval; elements = { 10.55.0.0/16 }\n}\nchain i { type filter hook input priority 0; policy drop;\nip saddr @a accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nset a { type ipv4_addr; elements = { 10.1.1.1 }\n}\nchain i { type filter hook input priority 0; policy accept;\nip saddr @a drop\nip6 saddr fd77::/64 drop\n}\n}",
-    ),
-    decided(
-        "table inet t {\nmap m { type inet_service : verdict; elements = { 22 : accept, 4791 : jump c }\n}\nchain c { drop\n}\nchain i { type filter hook input priority 0; policy accept;\nudp dport vmap @m\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain c { tcp dport 19765 accept\n}\nchain i { type filter hook input priority 0; policy accept;\nmeta l4proto vmap { tcp : goto c, udp : drop }\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\ntcp dport vmap { 22 : drop, 19000-20000 : accept }\nudp dport { 1-4790, 4792-65535 } drop\nmeta nfproto ipv6 udp dport 4791 accept\n}\n}",
-    ),
-    // Interfaces, alone, with a wildcard, and in a concatenation.
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\niifname { \"lo\", \"rnet\" } udp dport 4791 accept\niifname \"rn*\" tcp dport 19765 accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\niif != \"lo\" accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\niifname . udp dport { \"rnet\" . 4791, \"other\" . 1 } accept\noifname \"rnet\" accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\niifname vmap { lo : accept, rnet : jump c }\n}\nchain c { meta l4proto tcp return\naccept\n}\n}",
-    ),
-    // Connection tracking, and packets that it does not see.
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nct state vmap { established : accept, related : accept, invalid : drop, new : jump c }\n}\nchain c { tcp dport 19765 accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nct state established,related accept\nct state != new drop\nct state new udp dport 4791 counter accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain p { type filter hook prerouting priority raw; policy accept;\nudp dport 4791 notrack\n}\nchain i { type filter hook input priority 0; policy accept;\nct state new drop\nct state untracked accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain p { type filter hook prerouting priority raw; policy accept;\nudp dport 4791 drop\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nct status dnat accept\nct direction original tcp dport 19765 accept\n}\n}",
-    ),
-    // Marks pass from one hook to the next.
-    decided(
-        "table inet t {\nchain p { type filter hook prerouting priority mangle; policy accept;\nudp dport 4791 meta mark set 0x10\ntcp dport 19765 meta mark set meta mark | 0x3\n}\nchain i { type filter hook input priority 0; policy drop;\nmeta mark 0x10 accept\nmeta mark & 0x1 == 0x0 accept\n}\n}",
-    ),
-    // TCP flags, numbers, address kinds, and the route to the source.
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy accept;\ntcp flags & (fin|syn|rst|ack) == syn drop\nudp dport > 4000 drop\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy accept;\ntcp flags syn / fin,syn,rst,ack drop\nudp dport < 4000 drop\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain p { type filter hook prerouting priority raw; policy drop;\nfib saddr . iif oif missing drop\nfib daddr type local accept\n}\n}",
-    ),
-    decided(
-        "table ip t {\nchain i { type filter hook input priority 0; policy drop;\nip protocol udp accept\n}\n}",
-    ),
-    decided(
-        "table ip6 t {\nchain i { type filter hook input priority 0; policy drop;\nip6 nexthdr tcp accept\nicmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n}\n}",
-    ),
-    decided(
-        "table ip t {\nchain i { type filter hook input priority 0; policy drop;\nip saddr 10.55.0.0-10.55.0.255 ip daddr 10.55.0.1 accept\n}\n}",
-    ),
-    // Reject, return, goto, and several base chains.
-    decided(
-        "table inet t {\nchain c { return\n}\nchain d { jump c\n}\nchain i { type filter hook input priority 0; policy accept;\njump d\nudp dport 4791 goto d\nreject with icmpx admin-prohibited\n}\n}",
-    ),
-    decided(
-        "table inet a {\nchain i { type filter hook input priority 0; policy accept;\naccept\n}\n}\ntable inet b {\nchain i { type filter hook input priority 10; policy accept;\nudp dport 4791 drop\n}\n}",
-    ),
-    // Packets and replies of this host.
-    decided(
-        "table inet t {\nchain o { type filter hook output priority 0; policy accept;\nudp dport 4791 drop\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain o { type filter hook output priority 0; policy drop;\nct state established accept\noifname \"rnet\" udp dport 4791 accept\nicmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n}\n}",
-    ),
-    decided(
-        "table inet t {\nchain o { type filter hook output priority 0; policy accept;\ntcp sport 19765 reject\n}\n}",
-    ),
-    // A block list without the peer, and one with it.
-    decided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy accept;\nip saddr { 192.0.2.0/24, 198.51.100.7 } drop\n}\n}",
-    ),
-    undecided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy accept;\nip saddr 10.55.0.200 drop\n}\n}",
-    ),
-    undecided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nlimit rate 10/second accept\n}\n}",
-    ),
-    undecided(
-        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nudp length 9 accept\ntcp dport 19765 meta hour >= \"00:00\" accept\n}\n}",
-    ),
-    undecided(
-        "table netdev t {\nchain i { type filter hook ingress device rnet priority 0; policy accept;\nudp dport 4791 drop\n}\n}",
-    ),
-    undecided(
-        "table ip t {\nchain p { type nat hook prerouting priority dstnat;\ntcp dport 19765 redirect to :22\n}\n}",
-    ),
-    // The two implementations of iptables.
-    decided(
-        "iptables-nft -P INPUT DROP && iptables-nft -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT && iptables-nft -A INPUT -i rnet -p udp -m multiport --dports 1,4790:4792 -m comment --comment 'RoCE \"v2\"' -j ACCEPT",
-    ),
-    decided(
-        "iptables-legacy -P INPUT DROP && iptables-legacy -A INPUT ! -i lo -p tcp --syn --dport 19765 -j ACCEPT && iptables-legacy -A INPUT -p tcp ! --syn -j ACCEPT",
-    ),
-    decided(
-        "iptables-nft -N rdma && iptables-nft -A INPUT -s 10.55.0.0/24 -j rdma && iptables-nft -A INPUT -j REJECT && iptables-nft -A rdma -p tcp -j RETURN && iptables-nft -A rdma -i rn+ -j ACCEPT",
-    ),
-    decided(
-        "iptables-nft -t raw -A PREROUTING -p udp --dport 4791 -j CT --notrack && iptables-nft -A INPUT -m conntrack --ctstate NEW -j DROP",
-    ),
-    decided(
-        "iptables-nft -t mangle -A PREROUTING -p udp -j MARK --set-mark 0x7 && iptables-nft -A INPUT -m mark --mark 0x3/0x3 -j DROP",
-    ),
-    decided(
-        "iptables-nft -A OUTPUT -p udp --dport 4791 -j DROP && iptables-nft -A INPUT -m addrtype --dst-type LOCAL -p tcp -j DROP",
-    ),
-    decided(
-        "ip6tables-nft -A INPUT -s fd77::/64 -p udp -j DROP && ip6tables-nft -A INPUT -p tcp -m pkttype --pkt-type unicast -j REJECT",
-    ),
-    decided(
-        "ipset create peers hash:net,port && ipset add peers 10.55.0.0/24,udp:4791 && ipset add peers 10.55.0.0/24,tcp:22 && iptables-nft -A INPUT -m set --match-set peers src,dst -j DROP",
-    ),
-    decided(
-        "ipset create peers hash:ip && ipset add peers 192.0.2.1 && iptables-nft -A INPUT -m set ! --match-set peers src -j DROP",
-    ),
-    undecided("iptables-nft -A INPUT -p udp -m length --length 29 -j DROP"),
-    undecided("iptables-nft -A INPUT -p tcp --dport 19765 -m recent --name a --rcheck -j DROP"),
-];
-
-/// Rules on neighbor discovery.
-const NEIGHBOR_CASES: &[&str] = &[
-    "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nicmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept\n}\n}",
-    "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nmeta l4proto ipv6-icmp ct state untracked accept\n}\n}",
-    "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nmeta l4proto ipv6-icmp ct state new,established accept\n}\n}",
-    "table inet t {\nchain i { type filter hook input priority 0; policy accept;\nmeta pkttype multicast drop\n}\n}",
-    "table ip6 t {\nchain i { type filter hook input priority 0; policy accept;\nicmpv6 type 136 drop\n}\n}",
-    "table ip6 t {\nchain o { type filter hook output priority 0; policy accept;\nip6 daddr ff02::/16 drop\n}\n}",
-    "table ip6 t {\nchain o { type filter hook output priority 0; policy accept;\nicmpv6 type nd-neighbor-advert drop\n}\n}",
-    "table inet t {\nchain i { type filter hook prerouting priority -300; policy accept;\nip6 hoplimit < 255 drop\nfib daddr type multicast drop\n}\n}",
-    "ip6tables-nft -P INPUT DROP && ip6tables-nft -A INPUT -p ipv6-icmp --icmpv6-type neighbour-solicitation -m hl --hl-eq 255 -j ACCEPT",
-    "ip6tables-nft -P INPUT DROP && ip6tables-nft -A INPUT -p ipv6-icmp --icmpv6-type 136/0 -j ACCEPT",
-    "ip6tables-nft -P INPUT DROP && ip6tables-nft -A INPUT -p ipv6-icmp -j ACCEPT",
-    "ip6tables-nft -A INPUT -d ff02::1:ff00:0/104 -j DROP",
-];
 
 /// Runs a test of this program in new namespaces, in which it is root.
 fn run_inside(test: &str) {
@@ -364,7 +207,9 @@ fn verdicts_are_those_of_the_kernel() {
     connect_namespaces();
     let mut wrong = Vec::new();
     let mut compared = 0;
-    for Case { script, is_decided } in CASES {
+    let mut cases = cases();
+    cases.retain(|case| case.kind != "neighbor");
+    for Case { kind, script } in &cases {
         install(script);
         let firewall = Probe::of_host("/dev".into()).firewall;
         let ruleset = Ruleset::parse(&firewall).expect("rules");
@@ -411,7 +256,7 @@ fn verdicts_are_those_of_the_kernel() {
                 }
             }
         }
-        if has_unknown == *is_decided {
+        if has_unknown == (*kind == "decided") {
             wrong.push(format!(
                 "{script}\n  has an unknown verdict: {has_unknown}\n"
             ));
@@ -419,7 +264,7 @@ fn verdicts_are_those_of_the_kernel() {
         remove_rules();
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    println!("{} rulesets, {compared} kinds of packets", CASES.len());
+    println!("{} rulesets, {compared} kinds of packets", cases.len());
     assert!(compared > 250, "{compared}");
 }
 
@@ -465,9 +310,8 @@ fn neighbor_discovery_needs_what_the_verdicts_say() {
     connect_namespaces();
     let mut wrong = Vec::new();
     let mut compared = [0; 2];
-    let scripts = CASES.iter().map(|case| case.script);
-    for script in scripts.chain(NEIGHBOR_CASES.iter().copied()) {
-        install(script);
+    for Case { script, .. } in cases() {
+        install(&script);
         let firewall = Probe::of_host("/dev".into()).firewall;
         let ruleset = Ruleset::parse(&firewall).expect("rules");
         let verdict = |direction, protocol, is_reply| {

@@ -1,5 +1,5 @@
-//! `rperf mesh` starts its servers with a real sshd, with Slurm, and with kubectl. Neither the end
-//! of a run nor the death of the coordinator leaves a server behind.
+//! `rperf mesh` starts its servers with a real sshd and with Slurm. Neither the end of a run nor
+//! the death of the coordinator leaves a server behind.
 
 use std::process::Command;
 
@@ -44,23 +44,4 @@ fn servers_start_by_ssh() {
 #[ignore = "needs root, network namespaces and slurm-wlm: run by ci/test tools"]
 fn servers_start_by_slurm() {
     assert_no_server_left(&run("slurm.sh", &["--uts"]), 4, 12);
-}
-
-/// There is no control plane of Kubernetes in the package registries, so the real kubectl talks to
-/// a server that replies as one does.
-#[test]
-#[ignore = "needs root, network namespaces and kubectl: run by ci/test tools"]
-fn servers_start_by_kubectl() {
-    let text = run("kubernetes.sh", &[]);
-    assert_no_server_left(&text, 3, 6);
-    let expected = "no pod is running: kubectl listed 0 pods; help: check the label";
-    assert!(text.contains(expected), "{text}");
-    for request in [
-        "GET /api/v1/namespaces/default/pods\n",
-        "POST /api/v1/namespaces/default/pods/p3/exec\n",
-    ] {
-        assert!(text.contains(request), "{text}");
-    }
-    // A pod that is not running takes no part.
-    assert!(!text.contains("/pods/p4"), "{text}");
 }

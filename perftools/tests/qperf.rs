@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use common::{Finished, Server, fails, json, qperf_server, run};
 use test_support::process::{self, Process};
+use test_support::text::assert_contains;
 
 /// Runs a `qperf` client against an `rperf` server.
 fn qperf(server: &Server, arguments: &str) -> Finished {
@@ -71,10 +72,7 @@ fn qperf_client_gets_the_cpu_times_of_the_server() {
 fn qperf_client_reads_the_configuration_and_stops_the_server() {
     let server = Server::start();
     let text = stdout(qperf(&server, "conf"));
-    assert!(
-        text.contains("rem_qperf") && text.contains("0.4.11 (rperf "),
-        "{text}"
-    );
+    assert_contains(&text, &["rem_qperf", "0.4.11 (rperf "]);
     stdout(qperf(&server, "quit"));
     assert_eq!(server.wait(), Some(0));
 }
@@ -162,20 +160,14 @@ fn error_of_a_qperf_server_is_printed_in_full() {
         return;
     }
     let text = fails(&line, 1);
-    assert!(
-        text.contains("the server (qperf): unable to make SCTP socket"),
-        "{text}"
-    );
+    assert_contains(&text, &["the server (qperf): unable to make SCTP socket"]);
 }
 
 #[test]
 fn options_that_qperf_lacks_are_rejected_with_a_reason() {
     let (_server, port) = qperf_server();
     let text = fails(&format!("-lp {port} localhost --verify tcp_bw"), 1);
-    assert!(
-        text.contains("--verify") && text.contains("qperf"),
-        "{text}"
-    );
+    assert_contains(&text, &["--verify", "qperf"]);
     let text = fails(&format!("-lp {port} localhost -rca 0-1 tcp_bw"), 1);
     assert!(text.contains("a qperf server runs on one"), "{text}");
     let text = fails(&format!("-lp {port} localhost -n 10 tcp_bw"), 1);

@@ -58,10 +58,6 @@ impl CpuList {
     }
 
     /// Returns the CPU numbers; `None` for `any`.
-    ///
-    /// # Errors
-    /// Returns [`Kind::System`](crate::error::Kind::System) if the NUMA node does not exist on this
-    /// host.
     pub fn numbers(&self) -> Result<Option<Vec<usize>>> {
         let cpus = match self.0.strip_prefix("node") {
             _ if self.0 == "any" => return Ok(None),

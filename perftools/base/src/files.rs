@@ -24,9 +24,6 @@ pub fn read_text(path: &Path) -> Result<String> {
 }
 
 /// Reads the text of an open file, which errors call `name`.
-///
-/// # Errors
-/// Returns an error if the file cannot be read, is longer than `max_len` bytes, or is not UTF-8.
 pub fn read_open_text(file: File, name: &str, max_len: u64) -> Result<String> {
     let error = |e| Error::system(format!("cannot read {name}"), &e);
     let mut text = String::new();
@@ -44,9 +41,6 @@ pub fn read_open_text(file: File, name: &str, max_len: u64) -> Result<String> {
 
 /// Creates a file with a random name beside `path`, which it replaces later. It never opens a file
 /// or follows a link that another user made.
-///
-/// # Errors
-/// Returns an error if `path` exists and is not a regular file, or if the file cannot be created.
 pub fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err(not_regular());
@@ -65,9 +59,6 @@ pub fn not_regular() -> io::Error {
 }
 
 /// Writes a text to a new file, which replaces `path`.
-///
-/// # Errors
-/// Returns the errors of [`temporary`], and an error if the text cannot be written.
 pub fn replace(path: &Path, text: &str) -> Result<()> {
     let write = || {
         let mut file = temporary(path)?;

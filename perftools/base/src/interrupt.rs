@@ -38,9 +38,6 @@ pub struct Interrupt {
 impl Interrupt {
     /// Catches SIGINT, SIGTERM and SIGHUP for the rest of the process. A second signal ends the
     /// process immediately.
-    ///
-    /// # Errors
-    /// Returns an error if a signal handler cannot be installed.
     pub fn on_signals() -> Result<Self> {
         let this = Self::default();
         for signal in stop_signals() {

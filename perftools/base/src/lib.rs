@@ -12,6 +12,7 @@
 //! The crate knows no test, no protocol and no file of a host. It prints nothing but the log.
 
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "errors explain themselves")]
 
 pub mod advice;
 pub mod cpus;

@@ -62,9 +62,6 @@ pub fn count_suppressed() {
 }
 
 /// Starts the thread that writes all further lines of this process. Later calls have no effect.
-///
-/// # Errors
-/// Returns an error if the thread cannot be created.
 pub fn start_writer(program: &'static str) -> Result<()> {
     let (entries, received) = sync_channel(QUEUED_LINES);
     if WRITER.set(Writer { entries }).is_err() {

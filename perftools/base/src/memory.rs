@@ -38,9 +38,6 @@ pub fn zeroed(len: usize) -> Result<Vec<u8>> {
 }
 
 /// Checks that memory of `len` bytes for `what` leaves room for small allocations.
-///
-/// # Errors
-/// Returns an error if it does not.
 pub fn check_room(what: &str, len: u64) -> Result<()> {
     if let Some(left) = address_space_left() {
         return check(left, what, len);

@@ -24,9 +24,6 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
 }
 
 /// Starts a thread with a stack of `stack` bytes, like [`spawn_scoped`].
-///
-/// # Errors
-/// Same as [`spawn_scoped`].
 pub fn spawn_scoped_with_stack<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

@@ -46,9 +46,6 @@ impl Format {
 /// A program's metrics at the time of a request.
 pub trait MetricSource: fmt::Debug + Send + Sync + 'static {
     /// Writes all families.
-    ///
-    /// # Errors
-    /// Returns the error of the writer.
     fn write(&self, metrics: &mut Metrics<'_>) -> fmt::Result;
 }
 
@@ -58,9 +55,6 @@ pub struct Metrics<'a>(DescriptorEncoder<'a>);
 
 impl Metrics<'_> {
     /// Writes a family of counters. `name` is without `_total`.
-    ///
-    /// # Errors
-    /// Returns the error of the writer.
     pub(crate) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -72,9 +66,6 @@ impl Metrics<'_> {
     }
 
     /// Writes a family of counters of seconds, from nanoseconds. `name` is without `_total`.
-    ///
-    /// # Errors
-    /// Returns the error of the writer.
     pub(crate) fn seconds_counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -88,9 +79,6 @@ impl Metrics<'_> {
     }
 
     /// Writes a family of gauges.
-    ///
-    /// # Errors
-    /// Returns the error of the writer.
     pub(crate) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -102,9 +90,6 @@ impl Metrics<'_> {
     }
 
     /// Writes a family of information, whose values are labels. `name` is without `_info`.
-    ///
-    /// # Errors
-    /// Returns the error of the writer.
     pub(crate) fn infos<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -123,9 +108,6 @@ impl Metrics<'_> {
 
     /// Writes a family of histograms of seconds. Each sample has the sum, and the number of values
     /// between the previous bound and each bound. The last bound is infinite.
-    ///
-    /// # Errors
-    /// Returns the error of the writer.
     pub(crate) fn histograms<L: EncodeLabelSet>(
         &mut self,
         name: &str,

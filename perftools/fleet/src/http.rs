@@ -69,9 +69,6 @@ pub struct MetricsServer {
 impl MetricsServer {
     /// Listens on an address. Only clients from the networks, and from this host, are answered; all
     /// clients, if there are no networks.
-    ///
-    /// # Errors
-    /// Returns an error if the port cannot be bound.
     pub fn bind(program: &'static str, listen: ListenAddr, allow: Vec<IpNet>) -> Result<Self> {
         let listener = Listener::bind(listen.address, listen.port).map_err(|e| {
             let error = Error::system(format!("cannot listen on port {}", listen.port), &e);
@@ -94,9 +91,6 @@ impl MetricsServer {
     }
 
     /// Returns the address that the server listens on.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -107,9 +101,6 @@ impl MetricsServer {
     }
 
     /// Answers requests until the server is stopped.
-    ///
-    /// # Errors
-    /// Returns an error if the listening socket broke.
     pub fn run(&self, encode: Encode<'_>) -> Result<()> {
         let service = Scrapes {
             server: self,
@@ -201,9 +192,6 @@ pub enum HttpRequest {
 }
 
 /// Reads a request. Returns `None` if the client sent nothing.
-///
-/// # Errors
-/// Returns an error if the connection fails or the request is not valid.
 pub fn read_request(stream: &mut impl Read, head: &mut Vec<u8>) -> Result<Option<HttpRequest>> {
     loop {
         let mut chunk = [0; 1024];

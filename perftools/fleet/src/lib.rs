@@ -11,6 +11,7 @@
 //! explanations of slow cells, and the checks for the exporter. Only the programs use it.
 
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "errors explain themselves")]
 
 pub mod export;
 pub mod exposition;

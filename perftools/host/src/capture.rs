@@ -245,9 +245,6 @@ pub enum Entry {
 }
 
 /// Calls a function for each entry of a capture, and returns their paths.
-///
-/// # Errors
-/// Returns the first error of the function.
 pub fn visit(
     root: &Root,
     probe: &Probe,

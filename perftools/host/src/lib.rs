@@ -10,6 +10,7 @@
 //! that describe a measurement use it.
 
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "errors explain themselves")]
 
 pub mod adapters;
 pub mod capture;

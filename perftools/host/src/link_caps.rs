@@ -128,9 +128,6 @@ fn query_port(device: &str, port: u8) -> ibumad::Result<LinkCaps> {
 
 /// Returns the InfiniBand ports of this host, from which management datagrams can be sent. Adapters
 /// that cannot be queried are omitted.
-///
-/// # Errors
-/// Returns an error if the adapters cannot be listed.
 pub(super) fn infiniband_ports() -> ibumad::Result<Vec<PortAttr>> {
     let cas = Ca::names()?
         .into_iter()

@@ -23,9 +23,6 @@ pub struct MemoryFiles {
 
 impl MemoryFiles {
     /// Reads a directory with everything below it.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be read.
     pub(crate) fn read(directory: &Path) -> io::Result<Self> {
         let mut files = Self::default();
         files.read_directory(directory, "")?;

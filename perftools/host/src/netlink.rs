@@ -93,9 +93,6 @@ impl Reply {
     /// Adds the messages in `bytes`. Returns `true` if the reply is complete.
     ///
     /// Messages with another sequence number belong to an earlier request and are ignored.
-    ///
-    /// # Errors
-    /// Returns the error that the kernel reports, or `InvalidData`.
     pub(crate) fn add(&mut self, mut bytes: &[u8], sequence: u32) -> io::Result<bool> {
         while !bytes.is_empty() {
             let message = NetlinkBuffer::new_checked(bytes).map_err(invalid)?;

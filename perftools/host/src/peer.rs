@@ -117,9 +117,6 @@ impl PeerFacts {
 
     /// Returns the facts if every name in them is a valid name. The names are printed and are part
     /// of the commands in remedies.
-    ///
-    /// # Errors
-    /// Returns an error if a name is not valid.
     pub fn validated(self) -> Result<Self> {
         let is_kind = |text: &str| matches!(text, V1 | V2);
         let is_valid = |port: &PeerPort| {

@@ -54,9 +54,6 @@ impl Root {
 
     /// Creates a root that uses a directory instead of `/`. If the directory contains a
     /// `probe.json`, it is a captured tree, and this host is not queried.
-    ///
-    /// # Errors
-    /// Returns an error if the directory cannot be read or its `probe.json` is invalid.
     pub fn at(path: &Path) -> io::Result<Self> {
         if path == Path::new("/") {
             return Ok(Self::host());
@@ -74,9 +71,6 @@ impl Root {
     }
 
     /// Creates a root with the files of a directory, which are read into memory.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be read or its `probe.json` is invalid.
     #[cfg(any(test, feature = "testing"))]
     pub fn in_memory(path: &Path) -> io::Result<Self> {
         let mut root = Self::at(path)?;
@@ -104,9 +98,6 @@ impl Root {
     }
 
     /// Returns the subnet manager of each InfiniBand port.
-    ///
-    /// # Errors
-    /// Returns an error if the adapters cannot be listed.
     pub fn subnet_managers(&self) -> Result<Vec<super::sm::PortSm>, String> {
         self.captured
             .as_ref()

@@ -124,9 +124,6 @@ impl Sm {
 }
 
 /// Queries the subnet manager of every InfiniBand port of this host.
-///
-/// # Errors
-/// Returns an error if the adapters cannot be listed.
 pub(crate) fn query() -> Result<Vec<PortSm>, String> {
     let ports = infiniband_ports().map_err(|error| error.to_string())?;
     Ok(ports
@@ -145,9 +142,6 @@ pub(crate) fn query() -> Result<Vec<PortSm>, String> {
 
 /// Queries the subnet manager with this LID, from the first active InfiniBand port, if this host
 /// has one.
-///
-/// # Errors
-/// Returns an error if the adapters cannot be listed.
 pub fn query_lid(lid: u16) -> Result<Option<PortSm>, String> {
     let ports = infiniband_ports().map_err(|error| error.to_string())?;
     let is_active = |port: &&PortAttr| port.state == PortState::ACTIVE;

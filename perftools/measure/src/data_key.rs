@@ -80,9 +80,6 @@ impl DataKey {
     }
 
     /// Checks the first bytes that the client received.
-    ///
-    /// # Errors
-    /// Returns an error if they are not those of the server.
     pub fn check_server(self, received: &[u8]) -> Result<()> {
         if received.starts_with(&self.server_bytes()) {
             return Ok(());

@@ -14,6 +14,7 @@
 //! of both ends run its loops, and the reports read its results.
 
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "errors explain themselves")]
 
 pub mod data_key;
 pub mod engine;

@@ -11,6 +11,7 @@
 //! the text.
 
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "errors explain themselves")]
 
 pub mod advice;
 pub mod compare;

@@ -168,18 +168,12 @@ impl Measured {
     }
 
     /// Encodes the record, for the coordinator of a mesh.
-    ///
-    /// # Errors
-    /// Returns an error if a figure cannot be encoded.
     pub fn encode(&self) -> Result<Box<RawValue>> {
         to_raw_value(self)
             .map_err(|e| Error::protocol(format!("cannot encode the record of a test: {e}")))
     }
 
     /// Parses a record that another host encoded.
-    ///
-    /// # Errors
-    /// Returns an error if the text is not a record.
     pub fn parse(text: &RawValue) -> Result<Self> {
         serde_json::from_str(text.get()).map_err(|e| {
             let text = format!("cannot parse the record of a test: {e}");

@@ -175,6 +175,7 @@ mod tests {
     use crate::samples::{bidirectional, flipped, latency, one_way};
     use crate::text::Verbosity;
     use measure::spec::Parameter;
+    use test_support::text::assert_contains;
 
     /// Returns the record of a run of a sweep.
     fn swept(name: &str, value: &str, change: impl FnOnce(&mut Measured)) -> Record {
@@ -309,9 +310,6 @@ mod tests {
             verbosity,
             ..Format::default()
         });
-        assert!(
-            more.contains("send_cost") && more.contains("2.69 sec/GB"),
-            "{more}"
-        );
+        assert_contains(&more, &["send_cost", "2.69 sec/GB"]);
     }
 }

@@ -11,10 +11,6 @@ use crate::diagnosis::Diagnosis;
 use crate::{qperf, rperf};
 
 /// Runs one test with a server.
-///
-/// # Errors
-/// Returns an error if the server cannot be reached, the server rejected the request, or the test
-/// failed.
 pub fn run<B: Backend>(
     server_addr: &ServerAddr,
     spec: &Spec,

@@ -43,9 +43,6 @@ pub(crate) enum Connection {
 }
 
 /// Connects to a server, and authenticates if it is an rperf.
-///
-/// # Errors
-/// Returns an error if the server cannot be reached, rejects the client or is another program.
 pub(crate) fn open(server_addr: &ServerAddr, timeout: Duration) -> Result<Connection> {
     let mut stream = connect_with_options(server_addr, timeout)?;
     if server_addr.qperf {
@@ -59,9 +56,6 @@ pub(crate) fn open(server_addr: &ServerAddr, timeout: Duration) -> Result<Connec
 }
 
 /// Connects to an rperf server and authenticates.
-///
-/// # Errors
-/// Returns an error if the server cannot be reached, rejects the client or is not an rperf.
 pub fn open_rperf(server_addr: &ServerAddr, timeout: Duration) -> Result<ControlStream> {
     if let Connection::Rperf(stream) = open(server_addr, timeout)? {
         return Ok(stream);

@@ -17,9 +17,6 @@ pub trait Diagnosis: Sync {
     fn explain(&self, error: Error, changes: &CounterChanges, seconds: f64) -> Error;
 
     /// Returns the record of a test, which this server ran for the coordinator of a mesh.
-    ///
-    /// # Errors
-    /// Returns an error if the record cannot be encoded.
     fn record(&self, result: TestResult) -> Result<EncodedRecord>;
 }
 

@@ -35,10 +35,6 @@ pub enum FactsMessage {
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Requests the facts of a host.
-///
-/// # Errors
-/// Returns an error if the host cannot be reached, if the server does not speak this protocol, if
-/// the tokens differ, or if the reply is invalid.
 pub fn request_facts(host: &str, port: u16, token: Option<&Token>) -> Result<PeerFacts> {
     request_facts_until(Instant::now() + CLIENT_TIMEOUT, host, port, token)
 }

@@ -18,6 +18,7 @@
 //! crate `fleet` starts clients for many hosts.
 
 #![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "errors explain themselves")]
 
 #[cfg(test)]
 use test_support as _;

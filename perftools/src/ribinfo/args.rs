@@ -115,7 +115,7 @@ pub enum Command {
         /// Show also the counters that are 0
         #[arg(short, long)]
         all: bool,
-        /// Show the counters that increase, until interrupted; on a terminal, q ends
+        /// Show the counters that increase, until interrupted
         #[arg(short, long, conflicts_with = "json")]
         watch: bool,
         /// Time between two readings of --watch

@@ -6,9 +6,9 @@
 //! the facts of another host. The program `ribinfo` calls [`main`].
 
 pub mod args;
+mod counters;
 #[doc(hidden)]
 pub mod display;
 mod run;
-mod watch;
 
 pub use run::{main, run};

@@ -24,9 +24,9 @@ use session::facts::request_facts;
 use session::protocol::token::Token;
 
 use super::args::{Check, Command, Export, Global, Info, other_tool};
+use super::counters;
 use super::display::check::{CheckReport, SCHEMA};
 use super::display::{self, PROBLEM};
-use super::watch;
 use crate::usage;
 
 /// Shortest time between two readings of counters.
@@ -55,9 +55,6 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 /// Runs a command and returns its output, which is safe to print, and its exit status.
-///
-/// # Errors
-/// Returns an error if an argument is invalid or the facts cannot be read.
 pub fn run(info: &Info) -> Result<(String, u8)> {
     let (text, status) = run_command(info)?;
     Ok((printable_lines(&text), status))
@@ -93,11 +90,9 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
             ..
         } if *watch => {
             let interval = (*interval).max(MIN_INTERVAL);
-            watch::counters::watch(&root, port.as_deref(), interval).map(|()| String::new())?
+            counters::watch(&root, port.as_deref(), interval).map(|()| String::new())?
         }
-        Command::Counters { port, all, .. } => {
-            watch::counters::once(&root, port.as_deref(), *all, json)?
-        }
+        Command::Counters { port, all, .. } => counters::once(&root, port.as_deref(), *all, json)?,
         Command::Export(options) => return run_export(&root, options),
         Command::Capture { directory } => capture(&root, directory)?,
     };
@@ -270,7 +265,7 @@ fn validate_names(root: &Root, checks: &[String], skip: &[String]) -> Result<()>
     ))
 }
 
-fn print(text: &str) -> Result<()> {
+pub(super) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())

@@ -285,10 +285,6 @@ impl PingReport {
     }
 
     /// Prints the summary.
-    ///
-    /// # Errors
-    /// Returns [`Kind::System`](base::error::Kind::System) if standard output cannot be
-    /// written.
     pub(crate) fn finish(&self, json: bool) -> Result<()> {
         let text = self.text(json);
         let mut out = std::io::stdout().lock();
@@ -384,6 +380,8 @@ impl std::fmt::Display for Ms {
 
 #[cfg(test)]
 mod tests {
+    use test_support::text::assert_contains;
+
     use super::*;
 
     #[test]
@@ -480,10 +478,12 @@ mod tests {
         };
         let report = PingReport::new(info, true, false);
         let text = report.summary(Duration::ZERO);
-        assert!(
-            text.contains("0 packets transmitted, 0 received, -% packet loss")
-                && text.contains("rtt min/avg/max = -/-/- ms"),
-            "{text}"
+        assert_contains(
+            &text,
+            &[
+                "0 packets transmitted, 0 received, -% packet loss",
+                "rtt min/avg/max = -/-/- ms",
+            ],
         );
         assert!(
             report
@@ -491,9 +491,6 @@ mod tests {
                 .ends_with("-% loss, min/avg/max = -/-/- ms")
         );
         let document = report.document(Duration::ZERO);
-        assert!(
-            document.contains("\"rtt_ns\": null") && document.contains("\"loss_percent\": null"),
-            "{document}"
-        );
+        assert_contains(&document, &["\"rtt_ns\": null", "\"loss_percent\": null"]);
     }
 }

@@ -164,10 +164,6 @@ fn describe(port: &PortAttr) -> String {
 ///
 /// A listener on the IPv6 wildcard address also accepts IPv4 except on iWARP, and no other listener
 /// can use the same port beside it. Hosts with iWARP therefore listen on each address.
-///
-/// # Errors
-/// Returns the error of the last attempt if no address can be bound, or if another program uses the
-/// port.
 fn listeners(args: &PingArgs) -> rdmacm::Result<Vec<ObservedListener>> {
     let bind = |ip: IpAddr| ObservedListener::bind(SocketAddr::new(ip, args.cm_port));
     let mut bound = Vec::new();

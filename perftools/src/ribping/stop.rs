@@ -22,10 +22,6 @@ pub struct StopFlag {
 impl StopFlag {
     /// Creates a flag that is set on SIGINT, SIGTERM and SIGHUP. A second signal ends the process
     /// immediately. SIGQUIT and SIGUSR1 request statistics.
-    ///
-    /// # Errors
-    /// Returns [`Kind::System`](base::error::Kind::System) if a handler cannot be
-    /// installed.
     pub(crate) fn on_signals() -> Result<Self> {
         let stop = Self::default();
         for signal in stop_signals() {

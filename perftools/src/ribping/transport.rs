@@ -43,15 +43,9 @@ pub(crate) trait PingTransport {
     fn port(&self) -> u8;
 
     /// Sends the ping with this sequence number. Called again for each resend.
-    ///
-    /// # Errors
-    /// Returns an error if the transport has failed and cannot send further pings.
     fn send(&mut self, seq: u32) -> Result<()>;
 
     /// Waits for the next event, at most for `timeout`. May return [`PingEvent::Nothing`] earlier.
-    ///
-    /// # Errors
-    /// Returns an error if the transport has failed and cannot receive further replies.
     fn wait(&mut self, timeout: Duration) -> Result<PingEvent>;
 
     /// Returns the fault of this host that explains a missing reply, if there is one: a port that
@@ -86,9 +80,6 @@ impl<'a> Link<'a> {
     }
 
     /// Returns the transport, and opens it if necessary.
-    ///
-    /// # Errors
-    /// Returns the error of opening it.
     pub(crate) fn transport(&mut self) -> Result<&mut dyn PingTransport> {
         if self.transport.is_none() {
             self.transport = Some((self.open)()?);

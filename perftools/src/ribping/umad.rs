@@ -34,9 +34,6 @@ pub(super) struct UmadPinger {
 impl UmadPinger {
     /// Creates a pinger from `port` to the address `to`. `target` is the address in ibping's
     /// notation. `lid` is the LID of the target on InfiniBand.
-    ///
-    /// # Errors
-    /// Returns an error if an agent for the class cannot be registered.
     pub(super) fn new(
         port: &Port,
         to: Address,
@@ -165,9 +162,6 @@ pub(super) struct UmadServer {
 
 impl UmadServer {
     /// Creates a server on a port of a channel adapter.
-    ///
-    /// # Errors
-    /// Returns an error if the port cannot be opened or another program serves the class on it.
     pub(super) fn new(ca: &str, port_num: u8, oui: Oui) -> Result<Self> {
         let port = Port::open(ca, port_num)?;
         Ok(Self {
@@ -177,9 +171,6 @@ impl UmadServer {
     }
 
     /// Answers pings until `stop` is set.
-    ///
-    /// # Errors
-    /// Returns an error if receiving fails, for example because the device was removed.
     pub(super) fn run(&self, stop: &StopFlag, verbosity: u8) -> Result<()> {
         while !stop.is_set() {
             let Some(received) = self.agent.recv(Some(POLL_INTERVAL))? else {

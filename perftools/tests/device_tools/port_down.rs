@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use test_support::lab::{LinkDown, netdev};
 use test_support::process::wait_until;
+use test_support::text::assert_contains;
 
 use crate::common::{Server, connects_directly, devices, fails, ipv4_address, run, spawn};
 
@@ -15,15 +16,9 @@ fn port_that_is_down_is_reported_with_a_remedy() {
         let down = LinkDown::new(&netdev(&device));
         // The address names the device, so `rperf` must not use another device.
         let text = fails(&format!("-lp {} {address} -to 3 rc_bw", server.port), 1);
-        assert!(
-            text.contains("is not active") && text.contains("choose another device"),
-            "{text}"
-        );
+        assert_contains(&text, &["is not active", "choose another device"]);
         let text = fails(&format!("-i {device} -to 3 rc_bw"), 1);
-        assert!(
-            text.contains("is not active") && text.contains("ip link set"),
-            "{text}"
-        );
+        assert_contains(&text, &["is not active", "ip link set"]);
         drop(down);
         wait_until_up(&device);
         if !connects_directly(&device) {

@@ -17,6 +17,7 @@ use rdmacm::Listener;
 use serde_json::Value;
 use test_support::lab::{devices, ip_addresses, report_device};
 use test_support::process::{self, Process};
+use test_support::text::assert_contains;
 
 use crate::rping_peer::{LIMIT, Peer};
 
@@ -384,10 +385,12 @@ fn missing_server_is_named_with_a_remedy() {
             (&1.into(), &1.into())
         );
         let error = value["last_error"].as_str().expect("an error");
-        assert!(
-            error.contains("is reachable, but no `ribping -S` answers there on port 7999")
-                && error.contains("start `ribping -S` or `rping -s` on that host"),
-            "{error}"
+        assert_contains(
+            error,
+            &[
+                "is reachable, but no `ribping -S` answers there on port 7999",
+                "start `ribping -S` or `rping -s` on that host",
+            ],
         );
     }
     let output = process::output(Command::new(RIBPING).args(["-c", "1", "4"]));

@@ -5,6 +5,7 @@ use std::thread;
 
 use test_support::lab::{ip_addresses, netdev};
 use test_support::process;
+use test_support::text::assert_contains;
 
 use crate::common::{self, Server, devices, json, qperf, qperf_server, run};
 
@@ -96,10 +97,7 @@ fn rds_runs_or_names_the_missing_module() {
         ));
         let text = output.stdout.clone();
         if output.success() {
-            assert!(
-                text.contains("RDS/IPv4") && text.contains("latency"),
-                "{text}"
-            );
+            assert_contains(&text, &["RDS/IPv4", "latency"]);
         } else {
             let error = output.stderr.clone();
             // The kernel has RDS, but no transport for it.

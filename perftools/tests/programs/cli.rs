@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use crate::common::{Server, fails, json, records, rperf, run};
 use test_support::process;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 #[test]
 fn invalid_command_lines_exit_with_2_and_a_remedy() {
@@ -44,87 +45,40 @@ fn the_program_starts_without_libefa_and_libmlx5() {
 
 #[test]
 fn values_out_of_range_are_rejected_before_connecting() {
-    for (line, expected) in [
-        (
-            "nowhere.invalid -m 8G rc_bw",
-            "message size of 8 GiB: the maximum is 1 GiB",
-        ),
-        ("nowhere.invalid -m 0 rc_bw", "the minimum is 1 byte"),
-        ("nowhere.invalid -n 0 rc_lat", "at least 1"),
-        ("nowhere.invalid --depth 99999 rc_bw", "expected 1 to 16384"),
-        ("nowhere.invalid --post-list 65 rc_bw", "expected 1 to 64"),
-        ("nowhere.invalid --qps 0 rc_bw", "expected 1 to 16384"),
-        (
-            "nowhere.invalid --burst 4 rc_bw",
-            "help: add --rate-limit, or remove --burst",
-        ),
-        (
-            "nowhere.invalid --rate-limit 0B/s rc_bw",
-            "the minimum is 1 byte per second",
-        ),
-        (
-            "nowhere.invalid --warm-up 1 -n 5 rc_bw",
-            "or remove --warm-up",
-        ),
-        (
-            "nowhere.invalid -m 9 rc_fetch_add_mr",
-            "an atomic operation has 8 bytes",
-        ),
-        (
-            "nowhere.invalid -cm1 uc_bw",
-            "has no effect on uc_bw: it is for tests over RC and UD",
-        ),
-        ("nowhere.invalid --threads 65 rc_bw", "expected 1 to 64"),
-        (
-            "nowhere.invalid --threads 16 --qps 1025 rc_bw",
-            "the maximum is 16384 queue pairs",
-        ),
-        (
-            "nowhere.invalid --threads 3 -n 2 rc_bw",
-            "needs at least one",
-        ),
-        (
-            "nowhere.invalid --flip on rc_lat",
-            "it is for tests with one sender",
-        ),
-        (
-            "nowhere.invalid --multicast 2 rc_bw",
-            "has no effect on rc_bw: it is for ud_bw",
-        ),
-        (
-            "nowhere.invalid --gpu 0 rc_bw",
-            "invalid GPU `0`; expected: cuda:N",
-        ),
-        (
-            "nowhere.invalid --gpu cuda:0 tcp_bw",
-            "has no effect on tcp_bw: it is for tests over RDMA devices",
-        ),
-        (
-            "nowhere.invalid --gpu cuda:0 --verify rc_bw",
-            "the CPU would read each received byte",
-        ),
-        (
-            "nowhere.invalid --gpu remote=cuda:0 --access-received on rc_bw",
-            "the CPU would read each received byte",
-        ),
-        (
-            "nowhere.invalid --local-gpu cuda:0 ver_rc_fetch_add",
-            "choose a test that does not verify its data",
-        ),
-        (
-            "nowhere.invalid --gpu cuda:0 rc_rdma_write_poll_lat",
-            "or run rc_rdma_write_lat",
-        ),
-        (
-            "nowhere.invalid --gpu cuda:0 --inline 64 rc_bw",
-            "help: remove --inline",
-        ),
-        (
-            "nowhere.invalid --gpu cuda:0 --huge-pages 2M rc_bw",
-            "or use memory of a GPU at one end only: --gpu local=GPU",
-        ),
-    ] {
-        let text = fails(line, 2);
+    let rows = "\
+-m 8G rc_bw => message size of 8 GiB: the maximum is 1 GiB
+-m 0 rc_bw => the minimum is 1 byte
+-n 0 rc_lat => at least 1
+--depth 99999 rc_bw => expected 1 to 16384
+--post-list 65 rc_bw => expected 1 to 64
+--qps 0 rc_bw => expected 1 to 16384
+--burst 4 rc_bw => help: add --rate-limit, or remove --burst
+--rate-limit 0B/s rc_bw => the minimum is 1 byte per second
+--warm-up 1 -n 5 rc_bw => or remove --warm-up
+-m 9 rc_fetch_add_mr => an atomic operation has 8 bytes
+-cm1 uc_bw => has no effect on uc_bw: it is for tests over RC and UD
+--threads 65 rc_bw => expected 1 to 64
+--threads 16 --qps 1025 rc_bw => the maximum is 16384 queue pairs
+--threads 3 -n 2 rc_bw => needs at least one
+--flip on rc_lat => it is for tests with one sender
+--multicast 2 rc_bw => has no effect on rc_bw: it is for ud_bw
+--gpu 0 rc_bw => invalid GPU `0`; expected: cuda:N
+--gpu cuda:0 tcp_bw => has no effect on tcp_bw: it is for tests over RDMA devices
+--gpu cuda:0 --verify rc_bw => the CPU would read each received byte
+--gpu remote=cuda:0 --access-received on rc_bw => the CPU would read each received byte
+--local-gpu cuda:0 ver_rc_fetch_add => choose a test that does not verify its data
+--gpu cuda:0 rc_rdma_write_poll_lat => or run rc_rdma_write_lat
+--gpu cuda:0 --inline 64 rc_bw => help: remove --inline
+--gpu cuda:0 --huge-pages 2M rc_bw => or use memory of a GPU at one end only: --gpu local=GPU";
+    rejects("nowhere.invalid", rows);
+}
+
+/// Asserts that command lines are refused before anything is measured. A row is the rest of the
+/// line, ` => `, and a part of the error.
+pub(crate) fn rejects(begin: &str, rows: &str) {
+    for row in rows.lines() {
+        let (line, expected) = row.split_once(" => ").unwrap();
+        let text = fails(&format!("{begin} {line}"), 2);
         assert!(text.contains(expected), "{line}: {text}");
     }
 }
@@ -211,24 +165,23 @@ fn options_of_ping_and_rping_have_a_hint() {
 #[test]
 fn unknown_host_and_closed_port_are_distinct_errors() {
     let text = fails("nowhere.invalid conf", 1);
-    assert!(
-        text.contains("cannot resolve the host name nowhere.invalid")
-            && text.contains("check the spelling"),
-        "{text}"
+    assert_contains(
+        &text,
+        &[
+            "cannot resolve the host name nowhere.invalid",
+            "check the spelling",
+        ],
     );
     // These errors end the program immediately. Waiting for the server (`-ws`) would not help.
     let text = fails("-ws 1h fe80::1 conf", 1);
-    assert!(
-        text.contains("add the interface to the link-local address: fe80::1%INTERFACE"),
-        "{text}"
+    assert_contains(
+        &text,
+        &["add the interface to the link-local address: fe80::1%INTERFACE"],
     );
     let text = fails("-ws 1h fe80::1%nope7 conf", 1);
     assert!(text.contains("this host has an interface nope7"), "{text}");
     let text = fails("-lp 1 -ws 300ms localhost conf", 1);
-    assert!(
-        text.contains("cannot reach the server") && text.contains("start `rperf` there"),
-        "{text}"
-    );
+    assert_contains(&text, &["cannot reach the server", "start `rperf` there"]);
     for line in ["-ws 1h -lp 0 localhost conf", "tune -ws 1h -lp 0 localhost"] {
         let text = fails(line, 2);
         assert!(text.contains("the port that the server prints"), "{text}");
@@ -328,10 +281,7 @@ fn refused_threads_are_an_error() {
 fn second_server_on_a_port_is_an_error() {
     let server = Server::start();
     let text = fails(&format!("-lp {}", server.port), 1);
-    assert!(
-        text.contains("stop the server that uses the port"),
-        "{text}"
-    );
+    assert_contains(&text, &["stop the server that uses the port"]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use test_support::process;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 /// Writes the manual pages and completions to a new temporary directory.
 fn write_manuals() -> TempDir {
@@ -43,10 +44,7 @@ fn every_option_is_in_its_manual_page() {
         }
     }
     let ribinfo = read(&dir, "man1/ribinfo.1");
-    assert!(
-        ribinfo.contains("\n.SH EXAMPLES\n.nf\n  ribinfo check "),
-        "{ribinfo}"
-    );
+    assert_contains(&ribinfo, &["\n.SH EXAMPLES\n.nf\n  ribinfo check "]);
     // Pages use `...` instead.
     for page in ["ribinfo", "ribping", "ribinfo-check"] {
         let text = read(&dir, &format!("man1/{page}.1"));

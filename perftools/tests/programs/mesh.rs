@@ -10,6 +10,7 @@ use crate::common::{Server, fails, rperf, run, spawn};
 use serde_json::Value;
 use test_support::process::{self, Finished, wait_until};
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 /// Options of a server that takes part in a mesh.
 const MESH: [&str; 3] = ["--mesh", "--allow", "127.0.0.0/8"];
@@ -125,10 +126,7 @@ fn delegated_tests_keep_the_limits_of_the_server() {
     );
     let (record, _) = mesh(&line);
     let text = errors(&record).join("\n");
-    assert!(
-        text.contains("servers at 192.0.2.1 are not allowed"),
-        "{text}"
-    );
+    assert_contains(&text, &["servers at 192.0.2.1 are not allowed"]);
     let other = Server::with_options(&MESH);
     let both = [limited, other];
     let line = format!("{} -t 2 tcp_lat", list(&both));
@@ -248,8 +246,6 @@ fn tests_that_share_a_port_start_together() {
     for group in groups {
         assert_eq!(group["completed"], 2, "{group}");
         assert!(group["sum"].as_f64().unwrap() > 0.0 && group["fairness"].as_f64().unwrap() > 0.5);
-        let error = Duration::from_nanos(group["start_error"].as_u64().unwrap());
-        assert!(error < Duration::from_secs(1), "{group}");
     }
 }
 
@@ -322,27 +318,22 @@ fn records_are_written_to_no_file_of_another_user() {
     assert_eq!(mode("record"), mode("victim"));
     let names = std::fs::read_dir(dir.path()).unwrap();
     assert_eq!(names.count(), 4);
-    // Special files are neither read without end nor replaced.
+    // Special files are not replaced.
     let fifo = path("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     assert!(made.unwrap().success());
     std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
     std::os::unix::fs::symlink(path("fifo"), path("link")).unwrap();
     for name in ["fifo", "zero", "link", "."] {
-        let output = run_with(name, "--resume");
+        let output = run_with(name, "");
         assert_eq!(output.code(), Some(1), "{output}");
         let text = &output.stderr;
         assert!(text.contains("it is not a regular file"), "{output}");
     }
-    // A directory and a FIFO are no files to replace either.
-    for name in ["fifo", "."] {
-        let output = run_with(name, "");
-        assert_eq!(output.code(), Some(2), "{output}");
-    }
 }
 
 #[test]
-fn a_run_resumes_from_no_malicious_record() {
+fn a_malicious_record_is_an_error() {
     let dir = TempDir::new();
     let servers = servers(2);
     let path = dir.path().join("record");
@@ -363,7 +354,6 @@ fn a_run_resumes_from_no_malicious_record() {
             "other schema",
             valid.replace("\"schema\":1", "\"schema\":2"),
         ),
-        ("other endpoints", valid.replace("127.0.0.1", name)),
         (
             "numbers",
             valid.replace("\"latency\":", "\"latency\":1e999,\"x\":"),
@@ -375,7 +365,7 @@ fn a_run_resumes_from_no_malicious_record() {
         ("binary", "\0".repeat(100_000)),
     ] {
         std::fs::write(&path, &text).unwrap();
-        let output = run(&format!("{line} {} --resume", path.display()));
+        let output = run(&format!("report {}", path.display()));
         let error = &output.stderr;
         assert!(matches!(output.code(), Some(1 | 2)), "{name}: {output}");
         assert!(
@@ -389,14 +379,9 @@ fn a_run_resumes_from_no_malicious_record() {
     // A file without content that is longer than any record.
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(3 << 30).unwrap();
-    for command in [
-        format!("{line} {} --resume", path.display()),
-        format!("report {}", path.display()),
-    ] {
-        let output = run(&command);
-        assert_eq!(output.code(), Some(1), "{output}");
-        assert!(output.stderr.contains("longer than 2 GiB"), "{output}");
-    }
+    let output = run(&format!("report {}", path.display()));
+    assert_eq!(output.code(), Some(1), "{output}");
+    assert!(output.stderr.contains("longer than 2 GiB"), "{output}");
 }
 
 #[test]
@@ -424,32 +409,4 @@ fn servers_that_ask_each_other_end() {
             run(&format!("{} conf", server.target())).success()
         }));
     }
-}
-
-#[test]
-fn a_run_resumes_from_its_record() {
-    let servers = servers(3);
-    let dir = TempDir::new();
-    let path = dir.path().join("mesh.json");
-    let line = format!(
-        "{} -n 10 tcp_lat --record {}",
-        list(&servers),
-        path.display()
-    );
-    servers[2].signal("STOP");
-    let (first, _) = mesh(&format!("-ws 0.3 -to 1 {line}"));
-    servers[2].signal("CONT");
-    assert_eq!(errors(&first).len(), 4);
-    let text = fails(&format!("mesh -to 1 {line}"), 2);
-    assert!(text.contains("add --resume"), "{text}");
-    let (second, _) = mesh(&format!("-to 1 {line} --resume"));
-    // The failed cells were measured again, after those of the first run.
-    assert_eq!(cells(&second).len(), 6 + 4);
-    assert_eq!(cells(&second)[..6], cells(&first)[..]);
-    assert!(cells(&second)[6..].iter().all(|c| c["latency"].is_number()));
-    let text = fails(&format!("mesh {line} tcp_bw --resume"), 2);
-    assert!(
-        text.contains("other hosts, devices, tests or another pattern"),
-        "{text}"
-    );
 }

@@ -5,15 +5,25 @@ use std::process::Command;
 
 use test_support::process;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 use crate::common::ribinfo as ribinfo_at;
 
 const HOSTS: [&str; 4] = ["mlx4", "ipoib", "rxe", "siw"];
 
 /// Returns the output and the exit code of `ribinfo` on a host.
-fn ribinfo(host: &str, args: &[&str]) -> (String, i32) {
+fn ribinfo(host: &str, line: &str) -> (String, i32) {
     let root = format!("{}/tests/fixtures/hosts/{host}", env!("CARGO_MANIFEST_DIR"));
-    ribinfo_at(Path::new(&root), args)
+    let args: Vec<&str> = line.split(' ').collect();
+    ribinfo_at(Path::new(&root), &args)
+}
+
+/// Asserts the exit code of `ribinfo` on a host, and parts of its output.
+#[track_caller]
+fn prints(host: &str, line: &str, code: i32, parts: &[&str]) {
+    let (text, status) = ribinfo(host, line);
+    assert_contains(&text, parts);
+    assert_eq!(status, code, "{line}: {text}");
 }
 
 /// Returns the output of `ribinfo` without `--root`.
@@ -21,9 +31,9 @@ fn help(args: &[&str]) -> String {
     process::run(Command::new(env!("CARGO_BIN_EXE_ribinfo")).args(args))
 }
 
-fn shown(name: &str, args: &[&str]) {
+fn shown(name: &str, line: &str) {
     for host in HOSTS {
-        let (text, status) = ribinfo(host, args);
+        let (text, status) = ribinfo(host, line);
         insta::assert_snapshot!(
             format!("{name}_{host}"),
             format!("{text}exit status {status}")
@@ -33,49 +43,51 @@ fn shown(name: &str, args: &[&str]) {
 
 #[test]
 fn devices() {
-    shown("devices", &["devices"]);
-    shown("devices_verbose", &["devices", "-v"]);
+    shown("devices", "devices");
+    shown("devices_verbose", "devices -v");
 }
 
 #[test]
 fn stat() {
-    shown("stat", &["stat"]);
+    shown("stat", "stat");
 }
 
 #[test]
 fn gids_and_links() {
-    shown("gids", &["gids"]);
-    shown("links", &["links"]);
+    shown("gids", "gids");
+    shown("links", "links");
 }
 
 #[test]
 fn sm() {
-    shown("sm", &["sm"]);
+    shown("sm", "sm");
 }
 
 #[test]
 fn check() {
-    shown("check", &["check"]);
-    let (json, status) = ribinfo("mlx4", &["check", "--json"]);
+    shown("check", "check");
+    let (json, status) = ribinfo("mlx4", "check --json");
     assert_eq!(status, 0);
     insta::assert_snapshot!("check_json_mlx4", json);
 }
 
 #[test]
 fn counters() {
-    shown("counters", &["counters"]);
-    let (text, _) = ribinfo("mlx4", &["counters", "mlx4_0/2", "--all"]);
+    shown("counters", "counters");
+    let (text, _) = ribinfo("mlx4", "counters mlx4_0/2 --all");
     assert!(text.contains("mlx4_0/2  counters/symbol_error"), "{text}");
     assert!(!text.contains("mlx4_0/1"), "{text}");
-    let (text, status) = ribinfo("mlx4", &["counters", "mlx4_7"]);
-    assert!(
-        text.contains("available: mlx4_0/1, mlx4_0/2") && status == 1,
-        "{text}"
+    prints(
+        "mlx4",
+        "counters mlx4_7",
+        1,
+        &["available: mlx4_0/1, mlx4_0/2"],
     );
-    let (text, status) = ribinfo("mlx4", &["counters", "--watch", "--json"]);
-    assert!(
-        text.contains("cannot be used with") && status == 2,
-        "{text}"
+    prints(
+        "mlx4",
+        "counters --watch --json",
+        2,
+        &["cannot be used with"],
     );
 }
 
@@ -83,7 +95,7 @@ fn counters() {
 fn watched_counters_are_printed_when_they_increase() {
     let directory = TempDir::new();
     let copy = directory.path().join("copy");
-    let (text, status) = ribinfo("mlx4", &["capture", copy.to_str().unwrap()]);
+    let (text, status) = ribinfo("mlx4", &format!("capture {}", copy.display()));
     assert_eq!(status, 0, "{text}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
     command.args(["counters", "--watch", "--interval", "100ms", "--root"]);
@@ -114,17 +126,8 @@ fn watched_counters_are_printed_when_they_increase() {
 
 #[test]
 fn export() {
-    shown("export", &["export", "--no-check"]);
-    let (text, status) = ribinfo(
-        "mlx4",
-        &[
-            "export",
-            "--check",
-            "port,link",
-            "--expect",
-            "ports=3,rate=40",
-        ],
-    );
+    shown("export", "export --no-check");
+    let (text, status) = ribinfo("mlx4", "export --check port,link --expect ports=3,rate=40");
     let findings = |name: &str| -> Vec<&str> {
         let lines = text.lines().filter(|line| line.starts_with(name));
         lines.collect()
@@ -145,85 +148,80 @@ fn export() {
             "rdma_port_expected_rate_bytes_per_second{{device=\"mlx4_0\",port=\"{port}\"}} 5000000000.0"
         ))
     );
-    for (args, expected) in [
-        (&["export", "--check", "prot"][..], "did you mean port?"),
-        (&["export", "--listen", "node1"], "expected PORT"),
-        (&["export", "--allow", "10.0.0.0/8"], "--listen"),
-        (&["export", "--no-check", "--skip", "port"], "--no-check"),
+    for (line, expected) in [
+        ("export --check prot", "did you mean port?"),
+        ("export --listen node1", "expected PORT"),
+        ("export --allow 10.0.0.0/8", "--listen"),
+        ("export --no-check --skip port", "--no-check"),
     ] {
-        let (text, status) = ribinfo("mlx4", args);
-        assert!(text.contains(expected) && status == 2, "{args:?}: {text}");
+        prints("mlx4", line, 2, &[expected]);
     }
 }
 
 #[test]
 fn all_commands_print_valid_json() {
     for host in HOSTS {
-        for args in [
-            &["devices"][..],
-            &["devices", "-v"],
-            &["stat"],
-            &["gids"],
-            &["links"],
-            &["sm"],
-            &["check"],
-            &["check", "--list"],
-            &["facts"],
-            &["counters"],
+        for line in [
+            "devices",
+            "devices -v",
+            "stat",
+            "gids",
+            "links",
+            "sm",
+            "check",
+            "check --list",
+            "facts",
+            "counters",
         ] {
-            let (text, _) = ribinfo(host, &[args, &["--json"]].concat());
+            let (text, _) = ribinfo(host, &format!("{line} --json"));
             let value: serde_json::Value = serde_json::from_str(&text)
-                .unwrap_or_else(|e| panic!("{host} {args:?}: {e}: {text}"));
+                .unwrap_or_else(|e| panic!("{host} {line}: {e}: {text}"));
             assert!(value.is_array() || value.is_object());
         }
     }
-    insta::assert_snapshot!("stat_json_mlx4", ribinfo("mlx4", &["stat", "--json"]).0);
-    insta::assert_snapshot!("sm_json_ipoib", ribinfo("ipoib", &["sm", "--json"]).0);
-    insta::assert_snapshot!("facts_mlx4", ribinfo("mlx4", &["facts"]).0);
+    insta::assert_snapshot!("stat_json_mlx4", ribinfo("mlx4", "stat --json").0);
+    insta::assert_snapshot!("sm_json_ipoib", ribinfo("ipoib", "sm --json").0);
+    insta::assert_snapshot!("facts_mlx4", ribinfo("mlx4", "facts").0);
 }
 
 #[test]
 fn device_and_port_are_selected_as_in_the_classic_tools() {
-    let (text, status) = ribinfo("mlx4", &["stat", "mlx4_0", "2"]);
-    assert!(
-        text.starts_with("CA: 'mlx4_0'\nPort 2:\nState: Active\n") && status == 0,
-        "{text}"
+    prints(
+        "mlx4",
+        "stat mlx4_0 2",
+        0,
+        &["CA: 'mlx4_0'\nPort 2:\nState: Active\n"],
     );
     // The options are those of ibv_devinfo.
-    let (text, status) = ribinfo("mlx4", &["devinfo", "-d", "mlx4_0", "-i", "2"]);
+    let (text, status) = ribinfo("mlx4", "devinfo -d mlx4_0 -i 2");
     assert!(
         text.contains("  port 2  ") && !text.contains("  port 1  ") && status == 0,
         "{text}"
     );
     // ibv_devinfo ignores a name without -d, and ibstat has no -d. Both are accepted here.
-    for same in [["stat", "-d", "mlx4_0"], ["devinfo", "mlx4_0", "-v"]] {
-        let (text, status) = ribinfo("mlx4", &same);
-        assert!(text.contains("mlx4_0") && status == 0, "{text}");
+    for same in ["stat -d mlx4_0", "devinfo mlx4_0 -v"] {
+        prints("mlx4", same, 0, &["mlx4_0"]);
     }
-    for (args, expected, code) in [
-        (&["stat", "mlx4_7"][..], "available: mlx4_0", 1),
-        (&["stat", "-d", "mlx4_7"], "available: mlx4_0", 1),
-        (&["stat", "mlx4_0", "3"], "has no port 3", 1),
-        (&["devinfo", "-d", "mlx4_7"], "available: mlx4_0", 1),
-        (&["devinfo", "mlx4_7"], "available: mlx4_0", 1),
-        (&["devinfo", "-i", "3"], "has no port 3", 1),
-        (&["check", "memlok"], "did you mean memlock?", 2),
-        (&["check", "--skip", "memlok"], "did you mean memlock?", 2),
-        (&["check", "--expect", "ports=x"], "expected ports=N", 2),
-        (&["sm", "0"], "expected 1 to 49151", 2),
-        (&["chek"], "did you mean check?", 2),
+    for (line, expected, code) in [
+        ("stat mlx4_7", "available: mlx4_0", 1),
+        ("stat -d mlx4_7", "available: mlx4_0", 1),
+        ("stat mlx4_0 3", "has no port 3", 1),
+        ("devinfo -d mlx4_7", "available: mlx4_0", 1),
+        ("devinfo mlx4_7", "available: mlx4_0", 1),
+        ("devinfo -i 3", "has no port 3", 1),
+        ("check memlok", "did you mean memlock?", 2),
+        ("check --skip memlok", "did you mean memlock?", 2),
+        ("check --expect ports=x", "expected ports=N", 2),
+        ("sm 0", "expected 1 to 49151", 2),
+        ("chek", "did you mean check?", 2),
     ] {
-        let (text, status) = ribinfo("mlx4", args);
-        assert!(
-            text.contains(expected) && status == code,
-            "{args:?}: {text}"
-        );
+        prints("mlx4", line, code, &[expected]);
     }
 }
 
 #[test]
 fn quiet_check_of_one_check_prints_only_its_fault() {
-    let (text, status) = ribinfo("ipoib", &["check", "port", "--quiet"]);
+    let (text, status) = ribinfo("ipoib", "check port --quiet");
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(
         text.starts_with("fault    port mlx4_1/1: INIT: no subnet manager") && status == 1,
@@ -233,48 +231,28 @@ fn quiet_check_of_one_check_prints_only_its_fault() {
 
 #[test]
 fn peer_with_another_roce_mode_is_a_fault() {
-    let facts = ribinfo("rxe", &["facts"]).0;
+    let facts = ribinfo("rxe", "facts").0;
     let directory = TempDir::new();
     let same = directory.path().join("same.json");
     std::fs::write(&same, &facts).unwrap();
-    let (text, status) = ribinfo(
+    let facts_of = |file: &Path| format!("--peer-facts {}", file.display());
+    prints(
         "rxe",
-        &[
-            "check",
-            "roce",
-            "peer",
-            "--peer-facts",
-            same.to_str().unwrap(),
-        ],
+        &format!("check roce peer {}", facts_of(&same)),
+        0,
+        &[],
     );
-    assert_eq!(status, 0, "{text}");
     let other = directory.path().join("other.json");
-    std::fs::write(
-        &other,
-        facts.replace(
-            "\"roce_mode\": \"RoCE v2\"",
-            "\"roce_mode\": \"IB/RoCE v1\"",
-        ),
-    )
-    .unwrap();
-    let (text, status) = ribinfo(
-        "rxe",
-        &["check", "roce", "--peer-facts", other.to_str().unwrap()],
-    );
-    assert!(
-        text.contains("they must match")
-            && text.contains("on rxe-host: mkdir -p /sys/kernel/config/rdma_cm/rxe0"),
-        "{text}"
-    );
-    assert_eq!(status, 1);
+    let text = facts.replace(r#"roce_mode": "RoCE v2""#, r#"roce_mode": "IB/RoCE v1""#);
+    std::fs::write(&other, text).unwrap();
+    let line = format!("check roce {}", facts_of(&other));
+    let remedy = "on rxe-host: mkdir -p /sys/kernel/config/rdma_cm/rxe0";
+    prints("rxe", &line, 1, &["they must match", remedy]);
 }
 
 #[test]
 fn unreachable_peer_is_a_fault_with_a_remedy() {
-    let (text, status) = ribinfo(
-        "rxe",
-        &["check", "peer", "--peer", "127.0.0.1", "--port", "1"],
-    );
+    let (text, status) = ribinfo("rxe", "check peer --peer 127.0.0.1 --port 1");
     assert!(
         text.contains("cannot connect to port 1")
             && text.contains("run rperf on the peer")
@@ -288,14 +266,11 @@ fn captured_copy_gives_the_same_output_as_the_host() {
     let directory = TempDir::new();
     let copy = directory.path().join("copy");
     for host in HOSTS {
-        let (text, status) = ribinfo(host, &["capture", copy.to_str().unwrap()]);
+        let (text, status) = ribinfo(host, &format!("capture {}", copy.display()));
         assert_eq!(status, 0, "{text}");
-        for args in [&["check"][..], &["stat"], &["gids"], &["facts"]] {
-            assert_eq!(
-                ribinfo_at(&copy, args),
-                ribinfo(host, args),
-                "{host} {args:?}"
-            );
+        for line in ["check", "stat", "gids", "facts"] {
+            let original = ribinfo(host, line);
+            assert_eq!(ribinfo_at(&copy, &[line]), original, "{host} {line}");
         }
         std::fs::remove_dir_all(&copy).unwrap();
     }
@@ -306,7 +281,7 @@ fn help_lists_all_commands_and_checks() {
     assert!(help(&["-h"]).lines().count() <= 40);
     insta::assert_snapshot!("help", help(&["--help"]));
     insta::assert_snapshot!("help_check", help(&["check", "--help"]));
-    insta::assert_snapshot!("checks", ribinfo("rxe", &["check", "--list"]).0);
+    insta::assert_snapshot!("checks", ribinfo("rxe", "check --list").0);
 }
 
 #[test]
@@ -314,17 +289,14 @@ fn capture_refuses_a_directory_that_is_not_empty() {
     let directory = TempDir::new();
     directory.write("file", "x");
     let path = directory.path().to_str().unwrap();
-    let (text, status) = ribinfo("rxe", &["capture", path]);
-    assert!(
-        text.contains("the directory is not empty") && status == 2,
-        "{text}"
-    );
+    let line = format!("capture {path}");
+    prints("rxe", &line, 2, &["the directory is not empty"]);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn findings_are_sorted_skipped_and_expected() {
-    let (text, status) = ribinfo("ipoib", &["check"]);
+    let (text, status) = ribinfo("ipoib", "check");
     let levels: Vec<&str> = text
         .lines()
         .map(|line| line.split(' ').next().unwrap())
@@ -345,10 +317,7 @@ fn findings_are_sorted_skipped_and_expected() {
         "{count}"
     );
 
-    let (text, _) = ribinfo(
-        "ipoib",
-        &["check", "--skip", "firewall,mlx4_1", "--skip", "opensm"],
-    );
+    let (text, _) = ribinfo("ipoib", "check --skip firewall,mlx4_1 --skip opensm");
     assert!(
         !text.contains("mlx4_1/1:") && !text.contains(" firewall "),
         "{text}"
@@ -357,33 +326,36 @@ fn findings_are_sorted_skipped_and_expected() {
         !text.contains(" opensm ") && text.contains(" partitions "),
         "{text}"
     );
-    let (text, status) = ribinfo("mlx4", &["check", "mtu", "--expect", "ports=2,rate=40"]);
-    assert!(
-        text.contains("ok       expect: 2 ports are ACTIVE") && status == 0,
-        "{text}"
+    prints(
+        "mlx4",
+        "check mtu --expect ports=2,rate=40",
+        0,
+        &["ok       expect: 2 ports are ACTIVE"],
     );
-    let (text, status) = ribinfo("mlx4", &["check", "mtu", "--expect", "ports=3,rate=400"]);
-    assert!(
-        text.contains("fault    expect: 2 ports are ACTIVE, 3 are expected")
-            && text.contains("at least 400 Gb/sec are expected")
-            && status == 1,
-        "{text}"
+    prints(
+        "mlx4",
+        "check mtu --expect ports=3,rate=400",
+        1,
+        &[
+            "fault    expect: 2 ports are ACTIVE, 3 are expected",
+            "at least 400 Gb/sec are expected",
+        ],
     );
-    let (text, status) = ribinfo("ipoib", &["check", "--status"]);
+    let (text, status) = ribinfo("ipoib", "check --status");
     assert!(
         text.starts_with("ribinfo: fault: ") && status == 1,
         "{text}"
     );
     assert_eq!(text.lines().count(), 1, "{text}");
-    let (_, status) = ribinfo("mlx4", &["check", "modules"]);
-    let (_, strict) = ribinfo("mlx4", &["check", "modules", "--strict"]);
+    let (_, status) = ribinfo("mlx4", "check modules");
+    let (_, strict) = ribinfo("mlx4", "check modules --strict");
     assert_eq!((status, strict), (0, 1));
 }
 
 #[test]
 fn fix_script_is_valid_shell() {
     for host in HOSTS {
-        let (text, _) = ribinfo(host, &["check", "--fix-script"]);
+        let (text, _) = ribinfo(host, "check --fix-script");
         let directory = TempDir::new();
         directory.write("fix", &text);
         let path = directory.path().join("fix");
@@ -396,7 +368,7 @@ fn fix_script_is_valid_shell() {
 fn contradicting_configuration_is_found() {
     let directory = TempDir::new();
     let copy = directory.path().join("copy");
-    let (text, status) = ribinfo("ipoib", &["capture", copy.to_str().unwrap()]);
+    let (text, status) = ribinfo("ipoib", &format!("capture {}", copy.display()));
     assert_eq!(status, 0, "{text}");
     let write = |file: &str, text: &str| {
         let path = copy.join(file);
@@ -493,7 +465,7 @@ fn contradicting_configuration_is_found() {
 fn flow_control_of_roce_is_checked() {
     let directory = TempDir::new();
     let copy = directory.path().join("copy");
-    let (text, status) = ribinfo("mlx4", &["capture", copy.to_str().unwrap()]);
+    let (text, status) = ribinfo("mlx4", &format!("capture {}", copy.display()));
     assert_eq!(status, 0, "{text}");
     let write = |file: &str, text: &str| {
         let path = copy.join(file);
@@ -568,7 +540,7 @@ fn flow_control_of_roce_is_checked() {
 fn peer_in_another_subnet_is_found() {
     let directory = TempDir::new();
     let copy = directory.path().join("copy");
-    let (text, status) = ribinfo("rxe", &["capture", copy.to_str().unwrap()]);
+    let (text, status) = ribinfo("rxe", &format!("capture {}", copy.display()));
     assert_eq!(status, 0, "{text}");
     let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let mut probe = parse(&std::fs::read_to_string(copy.join("probe.json")).unwrap());
@@ -576,7 +548,7 @@ fn peer_in_another_subnet_is_found() {
         address["bits"] = 24.into();
     }
     std::fs::write(copy.join("probe.json"), probe.to_string()).unwrap();
-    let mut facts = parse(&ribinfo("rxe", &["facts"]).0);
+    let mut facts = parse(&ribinfo("rxe", "facts").0);
     let mut check = |addresses: Option<&str>| {
         for port in facts["ports"].as_array_mut().unwrap() {
             if let Some(address) = addresses {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Server, fails, json, rperf, run, spawn};
 use test_support::process::wait_until;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 /// A file with a token. It is removed when it is dropped.
 struct TokenFile {
@@ -38,15 +39,9 @@ fn only_clients_with_the_token_are_accepted() {
     let line = format!("{} {} -n 10 conf tcp_lat", server.target(), token.option());
     assert_eq!(json(&line).len(), 2);
     let text = fails(&format!("{} conf", server.target()), 1);
-    assert!(
-        text.contains("requires a token; help: set --token-file"),
-        "{text}"
-    );
+    assert_contains(&text, &["requires a token; help: set --token-file"]);
     let text = fails(&format!("{} {} conf", server.target(), other.option()), 1);
-    assert!(
-        text.contains("the client's token differs from the server's"),
-        "{text}"
-    );
+    assert_contains(&text, &["the client's token differs from the server's"]);
     server.wait_for_log("token differs from the server's");
     // Without the token, the server also rejects `quit` and requests of `qperf`.
     let text = fails(&format!("{} quit", server.target()), 1);
@@ -218,10 +213,7 @@ fn an_allocation_that_fails_ends_only_the_test() {
     command.args(["-c", "ulimit -v 300000; exec \"$0\" -lp 0", rperf]);
     let server = Server::spawn(&mut command);
     let text = fails(&format!("{} -m 300M tcp_bw", server.target()), 1);
-    assert!(
-        text.contains("the server: cannot allocate a buffer of 300 MiB"),
-        "{text}"
-    );
+    assert_contains(&text, &["the server: cannot allocate a buffer of 300 MiB"]);
     server.assert_responds();
 }
 
@@ -229,9 +221,9 @@ fn an_allocation_that_fails_ends_only_the_test() {
 fn a_privileged_data_port_is_rejected() {
     let server = Server::start();
     let text = fails(&format!("{} -ip 80 tcp_bw", server.target()), 1);
-    assert!(
-        text.contains("data port 80: the server opens only ports from 1024"),
-        "{text}"
+    assert_contains(
+        &text,
+        &["data port 80: the server opens only ports from 1024"],
     );
 }
 

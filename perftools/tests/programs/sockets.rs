@@ -1,9 +1,11 @@
 //! Socket tests between two processes on this host. They need no RDMA device.
 
+use super::cli::rejects;
 use crate::common::{Server, fails, json, run, spawn};
 use serde_json::Value;
 use test_support::process::free_tcp_port;
 use test_support::temp_dir::TempDir;
+use test_support::text::assert_contains;
 
 fn measured(record: &Value) -> &Value {
     &record["outcome"]["measured"]
@@ -69,10 +71,7 @@ fn udp_reports_sent_and_received_messages() {
     let lost = measured(record)["remote_stats"]["lost"].as_u64().unwrap();
     assert!(lost <= sent, "{record:#}");
     let text = run(&format!("{} -n 500 udp_bw", server.target())).stdout;
-    assert!(
-        text.contains("    send_bw ") && text.contains("    recv_bw "),
-        "{text}"
-    );
+    assert_contains(&text, &["    send_bw ", "    recv_bw "]);
     assert!(
         text.lines()
             .any(|l| l.starts_with("    via ") && l.contains("=  UDP/IPv")),
@@ -221,10 +220,7 @@ fn requested_port_and_buffer_sizes_are_used() {
         ),
         1,
     );
-    assert!(
-        text.contains("the server: cannot listen over TCP"),
-        "{text}"
-    );
+    assert_contains(&text, &["the server: cannot listen over TCP"]);
 }
 
 #[test]
@@ -342,10 +338,7 @@ fn sockets_have_no_completion_counts() {
         );
     }
     let text = run(&format!("{target} -n 10 -vvs tcp_bw")).stdout;
-    assert!(
-        text.contains("send_max_cqe") && text.contains("recv_max_cqe"),
-        "{text}"
-    );
+    assert_contains(&text, &["send_max_cqe", "recv_max_cqe"]);
     for line in text.lines().filter(|line| line.contains("max_cqe")) {
         assert!(line.ends_with("=  -"), "{line}");
     }
@@ -353,33 +346,15 @@ fn sockets_have_no_completion_counts() {
 
 #[test]
 fn streams_need_a_bandwidth_test_over_sockets() {
-    for (line, expected) in [
-        (
-            "nowhere.invalid --parallel 2 rc_bw",
-            "use --qps or --threads",
-        ),
-        (
-            "nowhere.invalid --bidir tcp_lat",
-            "it is for bandwidth tests over sockets",
-        ),
-        ("nowhere.invalid --parallel 0 tcp_bw", "expected 1 to 64"),
-        (
-            "nowhere.invalid --parallel 33 --bidir tcp_bw",
-            "expected 1 to 64",
-        ),
-        ("nowhere.invalid --bidir -f1 tcp_bw", "remove --flip"),
-        (
-            "nowhere.invalid --parallel 4 -n 3 tcp_bw",
-            "needs at least one",
-        ),
-        (
-            "nowhere.invalid --parallel 4 -ip 65533 tcp_bw",
-            "the last port is 65535",
-        ),
-    ] {
-        let text = fails(line, 2);
-        assert!(text.contains(expected), "{line}: {text}");
-    }
+    let rows = "\
+--parallel 2 rc_bw => use --qps or --threads
+--bidir tcp_lat => it is for bandwidth tests over sockets
+--parallel 0 tcp_bw => expected 1 to 64
+--parallel 33 --bidir tcp_bw => expected 1 to 64
+--bidir -f1 tcp_bw => remove --flip
+--parallel 4 -n 3 tcp_bw => needs at least one
+--parallel 4 -ip 65533 tcp_bw => the last port is 65535";
+    rejects("nowhere.invalid", rows);
 }
 
 #[test]
@@ -405,8 +380,8 @@ fn samples_are_the_latencies_in_order() {
     let samples = measured(record)["latency_samples"].as_array().unwrap();
     assert_eq!(samples.len(), 200, "{record:#}");
     let text = fails("--samples tcp_bw", 2);
-    assert!(
-        text.contains("--samples has no effect on tcp_bw: it is for latency tests"),
-        "{text}"
+    assert_contains(
+        &text,
+        &["--samples has no effect on tcp_bw: it is for latency tests"],
     );
 }

@@ -6,11 +6,10 @@ use fleet::mesh::hosts::{self, Host};
 
 use crate::{assert_printable, lossy};
 
-/// A list of pods, the lines of a file, or one host.
+/// The lines of a file, or one host.
 pub fn host_lists(data: &[u8]) {
     let text = lossy(data);
     for hosts in [
-        hosts::parse_pods(&text),
         hosts::parse_lines(&text, Path::new("hosts")),
         hosts::parse_host(&text).map(|host| vec![host]),
     ]

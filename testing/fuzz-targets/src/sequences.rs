@@ -339,8 +339,7 @@ static MESSAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         Message::Heartbeat,
         Message::Stop,
         Message::AskFacts,
-        Message::AskClock,
-        Message::Start { at: 1 },
+        Message::Start,
         Message::Connected,
         Message::Quitting,
     ];

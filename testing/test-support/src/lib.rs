@@ -12,6 +12,7 @@
 //! | `startup` | the signals, umask and limits of each program that links this crate |
 //! | [`usage`] | memory, files and threads of a process |
 //! | [`temp_dir`] | a directory that is removed when it is dropped |
+//! | [`text`] | assertions on texts |
 //! | `udmabuf` | dma-bufs of host memory, with the feature of this name |
 //! | [`random`] | a random number generator with a fixed seed |
 //!
@@ -29,6 +30,7 @@ pub mod random;
 #[cfg(not(miri))]
 mod startup;
 pub mod temp_dir;
+pub mod text;
 #[cfg(feature = "udmabuf")]
 pub mod udmabuf;
 pub mod usage;

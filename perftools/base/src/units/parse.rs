@@ -122,9 +122,6 @@ impl fmt::Display for Size {
 }
 
 /// Parses a time, in seconds unless a unit follows.
-///
-/// # Errors
-/// Returns a message if the text is not a time or is too large.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     parse_scaled(text, TIME_UNITS, "time").map(Duration::from_nanos)
 }

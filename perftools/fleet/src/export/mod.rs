@@ -48,9 +48,6 @@ pub fn text(root: &Root, options: &ExportOptions) -> String {
 }
 
 /// Serves the metrics until the program is interrupted.
-///
-/// # Errors
-/// Returns an error if the address cannot be used, or if no thread can be created.
 pub fn serve(root: &Root, options: &ExportOptions) -> Result<()> {
     let Some(listen) = options.listen else {
         return Ok(());

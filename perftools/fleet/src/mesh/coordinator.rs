@@ -8,7 +8,7 @@ use super::cell::{Cell, CellFigure};
 use super::endpoint::Endpoint;
 use super::matrix::{self, Matrix};
 use super::outlier::{self, CellState, Outlier, Retest, SlowLimit, Suspect};
-use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
+use super::record::{Group, MeshRecord, MeshTest, RecordFile};
 use super::schedule::{Pair, Schedule, fairness};
 use super::verdict::{self, Evidence};
 use crate::mesh::schedule::MeshPattern;
@@ -17,15 +17,14 @@ use crate::mesh::schedule::MeshPattern;
 pub trait Transport: Sync {
     /// Runs a test for all pairs at the same time, and calls `on_cell` when one of them ends.
     ///
-    /// With `common_start`, the tests start when all of them are connected. Returns the largest
-    /// possible difference between two starts in nanoseconds.
+    /// With `common_start`, the tests start when all of them are connected.
     fn run(
         &self,
         test: &MeshTest,
         pairs: &[Pair],
         common_start: bool,
         on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<super::cell::CellDetail>>),
-    ) -> Option<u64>;
+    );
 }
 
 /// Receives the progress of a run.
@@ -48,7 +47,7 @@ impl MeshProgress for NoProgress {
     fn repeating(&mut self, _: usize) {}
 }
 
-/// Runs all tests that the record lacks, and appends their results to the record and to its file.
+/// Runs all tests, and appends their results to the record and to its file.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written. A failed test is a cell of the record.
@@ -61,7 +60,6 @@ pub fn run(
     let count = u32::try_from(record.endpoints.len()).unwrap_or(u32::MAX);
     let schedule = Schedule::new(record.pattern, count);
     let together = schedule.has_common_start();
-    let done = Done::new(record);
     let tests = record.tests.clone();
     for round in 0..schedule.len() {
         let pairs: Vec<Pair> = schedule
@@ -74,34 +72,25 @@ pub fn run(
             .collect();
         progress.round(round, schedule.len(), record);
         for (id, test) in (0..).zip(&tests) {
-            let missing = done.missing(&pairs, id, together);
-            if missing.is_empty() {
-                continue;
-            }
             let first = record.cells.list.len();
-            let start_error =
-                transport.run(test, &missing, together, &mut |pair, figure, detail| {
-                    let cell = Cell {
-                        pair,
-                        test: id,
-                        figure,
-                        detail,
-                    };
-                    record.cells.list.push(cell);
-                    progress.cell(record);
-                });
+            transport.run(test, &pairs, together, &mut |pair, figure, detail| {
+                let cell = Cell {
+                    pair,
+                    test: id,
+                    figure,
+                    detail,
+                };
+                record.cells.list.push(cell);
+                progress.cell(record);
+            });
             let new = &record.cells.list[first..];
             if let Some(file) = file.as_deref_mut() {
                 file.append(&record.cells, new)?;
             }
             if together {
-                let mut group = group(new, test, round, start_error);
+                let mut group = group(new, test, round);
                 group.shared = matches!(record.pattern, MeshPattern::Incast | MeshPattern::Outcast)
                     .then(|| record.endpoints[round as usize].name.clone());
-                // A round that was incomplete in an earlier run is repeated.
-                record
-                    .groups
-                    .retain(|g| (g.round, &g.test) != (round, &test.label));
                 record.groups.push(group);
             }
         }
@@ -109,7 +98,7 @@ pub fn run(
     Ok(())
 }
 
-fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) -> Group {
+fn group(cells: &[Cell], test: &MeshTest, round: u32) -> Group {
     let figures = cells.iter().filter_map(matrix::value);
     let completed = figures.clone().count();
     let bandwidths: Vec<f64> = figures.collect();
@@ -128,7 +117,6 @@ fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) 
         fairness: is_bandwidth
             .then(|| fairness(&bandwidths).map(|f| (f * 1e6).round() / 1e6))
             .flatten(),
-        start_error,
     }
 }
 

@@ -37,38 +37,19 @@ impl Devices {
             names => Self::Named(names.to_vec()),
         }
     }
-
-    /// Returns `true` if endpoints of an earlier run can have been created for these devices.
-    pub fn are_of(&self, endpoints: &[Endpoint]) -> bool {
-        let mut devices = endpoints.iter().map(|endpoint| &endpoint.device);
-        match self {
-            Self::ByAddress => devices.all(Option::is_none),
-            Self::Named(ids) => {
-                let of_each = endpoints.chunk_by(Endpoint::shares_host);
-                let ids: Vec<_> = ids.iter().map(Some).collect();
-                of_each
-                    .map(|host| host.iter().map(|e| e.device.as_ref()))
-                    .all(|devices| devices.eq(ids.iter().copied()))
-            }
-            Self::All => true,
-        }
-    }
 }
 
 /// Creates an endpoint for each host. `port` is the TCP port of hosts without one.
-///
-/// # Errors
-/// Returns a usage error if there are fewer than two hosts, or if a host is named twice.
 pub fn hosts(hosts: &[Host], port: u16) -> Result<Vec<Endpoint>> {
     let mut endpoints = Vec::new();
     let mut names = BTreeSet::new();
     for host in hosts {
         let repeats = hosts.iter().filter(|h| h.name == host.name).count() > 1;
         let own_port = host.port.unwrap_or(port);
-        let name = match &host.pod {
-            Some(pod) => pod.clone(),
-            None if repeats => format!("{}:{own_port}", host.name),
-            None => host.name.clone(),
+        let name = if repeats {
+            format!("{}:{own_port}", host.name)
+        } else {
+            host.name.clone()
         };
         if !names.insert(name.clone()) {
             return Err(Error::usage(format!("host {name} is named twice")));

@@ -1,4 +1,4 @@
-//! Lists of hosts: from the command line, a file, a Slurm job or Kubernetes.
+//! Lists of hosts: from the command line, a file or a Slurm job.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use base::error::{Error, Kind, Result};
 use base::files::read_text;
 use base::peer_text::printable;
-use serde_json::Value;
 
 /// Maximum length of a name in bytes, as in the domain name system.
 const MAX_NAME: usize = 255;
@@ -18,14 +17,9 @@ pub struct Host {
     pub name: String,
     /// TCP port; `None` for the default.
     pub port: Option<u16>,
-    /// Name of its Kubernetes pod.
-    pub pod: Option<String>,
 }
 
 /// Parses `HOST`, `HOST:PORT`, `ADDRESS`, or `[ADDRESS]:PORT`.
-///
-/// # Errors
-/// Returns a usage error if the port is not a number.
 pub fn parse_host(text: &str) -> Result<Host> {
     let invalid = || {
         Error::usage(format!(
@@ -53,12 +47,11 @@ pub fn parse_host(text: &str) -> Result<Host> {
     Ok(Host {
         name: name.to_owned(),
         port: port.map(str::parse).transpose().map_err(|_| invalid())?,
-        pod: None,
     })
 }
 
-/// Returns `true` if the text can be the name of a host or of a pod. Names are printed and are
-/// arguments of commands.
+/// Returns `true` if the text can be the name of a host. Names are printed and are arguments of
+/// commands.
 fn is_name(text: &str) -> bool {
     let is_plain = |c: char| !c.is_whitespace() && c != '/';
     (1..=MAX_NAME).contains(&text.len())
@@ -68,9 +61,6 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Reads a file with one host per line. Empty lines and text after `#` are ignored.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or a line is not a host.
 pub fn read_file(path: &Path) -> Result<Vec<Host>> {
     parse_lines(&read_text(path)?, path)
 }
@@ -94,9 +84,6 @@ pub fn parse_lines(text: &str, path: &Path) -> Result<Vec<Host>> {
 
 /// Returns the hosts of the Slurm job that this process runs in, as `scontrol show hostnames` lists
 /// them.
-///
-/// # Errors
-/// Returns an error if this process runs in no job, or if scontrol cannot be run or fails.
 pub fn slurm_job() -> Result<Vec<Host>> {
     let list = std::env::var("SLURM_JOB_NODELIST").map_err(|_| {
         Error::usage("SLURM_JOB_NODELIST is not set").with_help(
@@ -109,7 +96,7 @@ pub fn slurm_job() -> Result<Vec<Host>> {
 }
 
 /// Runs a command and returns its standard output.
-pub(super) fn output(command: &mut Command) -> Result<String> {
+fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())
@@ -124,45 +111,6 @@ pub(super) fn output(command: &mut Command) -> Result<String> {
         ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Returns the running pods in the output of `kubectl get pods -o json`.
-///
-/// # Errors
-/// Returns an error if it is not a list of pods, or if no pod is running.
-pub fn parse_pods(text: &str) -> Result<Vec<Host>> {
-    let list: Value = serde_json::from_str(text)
-        .map_err(|e| Error::protocol(format!("kubectl printed no list of pods: {e}")))?;
-    let pods = list["items"].as_array().cloned().unwrap_or_default();
-    let mut hosts = Vec::new();
-    for pod in &pods {
-        let name = pod["metadata"]["name"].as_str();
-        let address = pod["status"]["podIP"].as_str();
-        if let (Some(name), Some(address), Some("Running")) =
-            (name, address, pod["status"]["phase"].as_str())
-        {
-            if !is_name(name) || !is_name(address) {
-                return Err(Error::protocol(format!(
-                    "kubectl printed the invalid name `{}` or address `{}` of a pod",
-                    printable(name),
-                    printable(address)
-                )));
-            }
-            hosts.push(Host {
-                name: address.to_owned(),
-                port: None,
-                pod: Some(name.to_owned()),
-            });
-        }
-    }
-    if hosts.is_empty() {
-        return Err(Error::new(
-            Kind::System,
-            format!("no pod is running: kubectl listed {} pods", pods.len()),
-        )
-        .with_help("check the label with `kubectl get pods --selector LABEL=VALUE`"));
-    }
-    Ok(hosts)
 }
 
 #[cfg(test)]
@@ -210,12 +158,6 @@ mod tests {
             &"n".repeat(256),
         ] {
             assert!(parse_host(name).is_err(), "{name:?}");
-            let pods = serde_json::json!({"items": [{
-                "metadata": {"name": name},
-                "status": {"podIP": "10.0.0.1", "phase": "Running"}
-            }]});
-            let error = parse_pods(&pods.to_string()).unwrap_err().to_string();
-            assert!(error.contains("invalid name"), "{error}");
         }
     }
 

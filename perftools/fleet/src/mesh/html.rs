@@ -79,19 +79,15 @@ fn groups(record: &MeshRecord) -> String {
         return String::new();
     }
     let style = Style::default();
-    let mut out = "<h2>Tests with a common start</h2>\n<table>\n<tr><th>test<th>round<th>shared port<th>completed<th>failed<th>sum<th>fairness<th>started within</tr>\n".to_owned();
+    let mut out = "<h2>Tests with a common start</h2>\n<table>\n<tr><th>test<th>round<th>shared port<th>completed<th>failed<th>sum<th>fairness</tr>\n".to_owned();
     for g in &record.groups {
         let sum = g
             .sum
             .map_or_else(String::new, |v| style.bandwidth(v).to_string());
         let fairness = g.fairness.map_or_else(String::new, |v| format!("{v:.3}"));
-        #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-        let start = g
-            .start_error
-            .map_or_else(String::new, |v| style.time(v as f64).to_string());
         let _ = writeln!(
             out,
-            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{sum}<td>{fairness}<td>{start}</tr>",
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{sum}<td>{fairness}</tr>",
             Escaped(&g.test),
             g.round,
             Escaped(g.shared.as_deref().unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Starts the servers of a mesh with ssh, Slurm or Kubernetes, and stops them.
+//! Starts the servers of a mesh with ssh or Slurm, and stops them.
 //!
 //! Each launcher passes its standard input to the servers. Its first line is a random token. A
 //! server stops at the end of its standard input (`--supervised`), which also comes when the
@@ -13,10 +13,11 @@ use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::log::{self, RateLimit};
 use base::peer_text::printable;
+use clap::ValueEnum;
 use session::connect::{self, ServerAddr};
 use session::protocol::token::Token;
 
-use super::hosts::{Host, output, parse_pods};
+use super::hosts::Host;
 
 /// Time that launchers have to end after the servers were stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,37 +31,12 @@ const LINES_PER_SECOND: u32 = 5;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Way to start the servers of a mesh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StartMethod {
     /// One ssh for each host
     Ssh,
     /// One srun for all hosts of a Slurm job
     Slurm,
-    /// One kubectl exec for each pod
-    Kubectl,
-}
-
-impl StartMethod {
-    /// All methods.
-    pub const ALL: [Self; 3] = [Self::Ssh, Self::Slurm, Self::Kubectl];
-
-    /// Returns the name of the method on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ssh => "ssh",
-            Self::Slurm => "slurm",
-            Self::Kubectl => "kubectl",
-        }
-    }
-
-    /// Returns a description for the help.
-    pub const fn about(self) -> &'static str {
-        match self {
-            Self::Ssh => "One ssh for each host",
-            Self::Slurm => "One srun for all hosts of a Slurm job",
-            Self::Kubectl => "One kubectl exec for each pod",
-        }
-    }
 }
 
 /// Method and settings of starting servers.
@@ -97,9 +73,6 @@ pub struct StartedServers {
 impl Launch<'_> {
     /// Starts a server on each host and waits until they respond. A host whose server does not
     /// respond in time is only reported, unless it is one of the last two.
-    ///
-    /// # Errors
-    /// Returns an error if a launcher cannot be run, or if fewer than two servers respond.
     pub fn start(&self, hosts: &[Host], token: &Token) -> Result<StartedServers> {
         let mut started = StartedServers {
             launchers: Vec::new(),
@@ -136,16 +109,6 @@ impl Launch<'_> {
                     let line = format!("exec {} {}", quoted(self.rperf), words.join(" "));
                     command.args([host.name.as_str(), line.as_str()]);
                     (host.name.clone(), command)
-                })
-                .collect(),
-            StartMethod::Kubectl => hosts
-                .iter()
-                .map(|host| {
-                    let mut command = self.launcher("kubectl");
-                    let pod = host.pod.as_ref().unwrap_or(&host.name);
-                    command.args(["exec", "--stdin", pod, "--", self.rperf]);
-                    command.args(server(host.port));
-                    (pod.clone(), command)
                 })
                 .collect(),
             StartMethod::Slurm => {
@@ -216,7 +179,7 @@ impl Launch<'_> {
 impl StartedServers {
     /// Returns the error of a host whose launcher has ended, or that is late.
     fn failure(&self, host: &Host, is_late: bool, launch: &Launch<'_>) -> Option<Error> {
-        let name = host.pod.as_ref().unwrap_or(&host.name);
+        let name = &host.name;
         let launcher = self
             .launchers
             .iter()
@@ -330,19 +293,6 @@ fn forward(stderr: impl Read, last_line: &Mutex<String>, mut log: impl FnMut(&st
     }
 }
 
-/// Returns the running pods that a label selector matches.
-///
-/// # Errors
-/// Returns an error if kubectl cannot be run or fails, or if no pod is running.
-pub fn pods(kubectl: &str, selector: &str) -> Result<Vec<Host>> {
-    let mut words = kubectl.split_whitespace();
-    let mut command = Command::new(words.next().unwrap_or_default());
-    command
-        .args(words)
-        .args(["get", "pods", "--output=json", "--selector", selector]);
-    parse_pods(&output(&mut command)?)
-}
-
 /// Returns the remedy for a server that could not be started on `host`. `line` is the last line of
 /// its launcher.
 fn remedy(line: &str, has_ended: bool, host: &str, port: u16, rperf: &str) -> String {
@@ -405,10 +355,6 @@ mod tests {
             "ssh -T -o BatchMode=yes n2 exec '/opt/my rperf' --mesh --supervised --port 7"
         );
         assert!(commands(StartMethod::Ssh, Some("ssh -p 22"))[0].starts_with("ssh -p 22 n1 "));
-        assert_eq!(
-            commands(StartMethod::Kubectl, None)[0],
-            "kubectl exec --stdin n1 -- /opt/my rperf --mesh --supervised --port 19765"
-        );
         let srun = commands(StartMethod::Slurm, None);
         assert!(srun.len() == 1 && srun[0].contains("--ntasks-per-node=1 --nodelist=n1,n2"));
     }
@@ -432,11 +378,7 @@ mod tests {
                 true,
                 "--remote-rperf",
             ),
-            (
-                "Error from server (NotFound): pods \"n1\" not found",
-                true,
-                "run the launcher by hand",
-            ),
+            ("srun: error", true, "run the launcher by hand"),
             (
                 "rperf: cannot listen: Address already in use",
                 true,

@@ -1,14 +1,12 @@
-//! The record of a mesh: a JSON document that grows while the mesh runs, and from which an
-//! interrupted run resumes.
+//! The record of a mesh: a JSON document that grows while the mesh runs.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use base::error::{Error, Result};
-use base::files::{not_regular, read_open_text, temporary};
+use base::files::{read_open_text, temporary};
 use base::peer_text::printable_json;
 use measure::spec::Spec;
 use serde::{Deserialize, Serialize};
@@ -16,13 +14,12 @@ use serde::{Deserialize, Serialize};
 use super::cell::{Cell, Cells};
 use super::endpoint::Endpoint;
 use super::outlier::{Outlier, SlowLimits};
-use super::schedule::Pair;
 use crate::mesh::schedule::MeshPattern;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// Maximum length in bytes of a record that a run continues.
+/// Maximum length in bytes of a record that is read.
 const MAX_LEN: u64 = 2 << 30;
 
 /// End of a record whose run is not complete.
@@ -60,9 +57,6 @@ pub struct Group {
     /// Jain's fairness index of the bandwidths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
-    /// Largest possible difference between the starts of two tests, in nanoseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_error: Option<u64>,
 }
 
 /// The record of a mesh.
@@ -127,29 +121,7 @@ impl MeshRecord {
         start.contains("\"endpoints\"")
     }
 
-    /// Reads a record that a run continues.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read, is not a regular file, is longer than 2 GiB, or
-    /// is not the record of a mesh.
-    pub fn read(path: &Path) -> Result<Self> {
-        let error = |e| Error::system(format!("cannot read the record {}", path.display()), &e);
-        // A FIFO without a writer would block.
-        let mut options = File::options();
-        let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
-        let file = options.read(true).custom_flags(flags).open(path);
-        let file = file.map_err(error)?;
-        if !file.metadata().map_err(error)?.is_file() {
-            return Err(error(not_regular()));
-        }
-        let text = read_text(path, file)?;
-        Self::parse(&text).map_err(|e| e.context(path.display()))
-    }
-
-    /// Parses a record. A record whose last line was not written completely loses that line.
-    ///
-    /// # Errors
-    /// Returns an error if `text` is not the record of a mesh.
+    /// Parses a record.
     pub fn parse(text: &str) -> Result<Self> {
         let text = &printable_json(text);
         let invalid = |e: serde_json::Error| {
@@ -158,15 +130,7 @@ impl MeshRecord {
             ))
             .with_help("create a record with `rperf mesh --record FILE …`")
         };
-        let mut record = match serde_json::from_str::<Self>(text) {
-            Ok(record) => record,
-            Err(error) => {
-                let whole = text.rfind("},\n").map(|at| &text[..=at]);
-                whole
-                    .and_then(|whole| serde_json::from_str(&format!("{whole}{OPEN_END}")).ok())
-                    .ok_or_else(|| invalid(error))?
-            }
-        };
+        let mut record = serde_json::from_str::<Self>(text).map_err(invalid)?;
         if record.schema != SCHEMA {
             return Err(Error::protocol(format!(
                 "cannot parse the record: schema {}, expected schema {SCHEMA}",
@@ -184,9 +148,6 @@ impl MeshRecord {
     }
 
     /// Writes the record as a JSON document with one line per cell.
-    ///
-    /// # Errors
-    /// Returns an error if `out` cannot be written to.
     pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         self.write_open(out)?;
         let groups = serde_json::to_string(&self.groups)?;
@@ -227,31 +188,7 @@ pub fn read_text(path: &Path, file: File) -> Result<String> {
     read_open_text(file, &name, MAX_LEN)
 }
 
-/// The tests that completed in an earlier part of the run.
-#[derive(Clone, Debug)]
-pub struct Done(HashSet<(Pair, u16)>);
-
-impl Done {
-    /// Collects the completed tests of a record.
-    pub fn new(record: &MeshRecord) -> Self {
-        let has_value = |cell: &&Cell| super::matrix::value(cell).is_some();
-        let cells = record.cells.list.iter().filter(has_value);
-        Self(cells.map(|cell| (cell.pair, cell.test)).collect())
-    }
-
-    /// Returns the pairs of a round whose tests must run, in a run that resumes. Failed tests are
-    /// repeated. The tests of a round with a common start are repeated together.
-    pub(crate) fn missing(&self, pairs: &[Pair], test: u16, together: bool) -> Vec<Pair> {
-        let has_result = |pair: &Pair| self.0.contains(&(*pair, test));
-        if together && !pairs.iter().all(has_result) {
-            return pairs.to_vec();
-        }
-        pairs.iter().filter(|p| !has_result(p)).copied().collect()
-    }
-}
-
-/// The file of a record. It is a valid document after each cell, so a run can resume from it after
-/// the coordinator died.
+/// The file of a record. It is a valid document after each cell, also if the coordinator dies.
 #[derive(Debug)]
 pub struct RecordFile {
     path: PathBuf,
@@ -263,9 +200,6 @@ pub struct RecordFile {
 
 impl RecordFile {
     /// Writes the record to a new file, which replaces `path`.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     pub fn create(path: &Path, record: &MeshRecord) -> Result<Self> {
         let error = |e| cannot_write(path, &e);
         let temporary = temporary(path).map_err(error)?;
@@ -285,10 +219,7 @@ impl RecordFile {
         })
     }
 
-    /// Appends cells. A process that is killed meanwhile leaves at most one incomplete line.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
+    /// Appends cells.
     pub(crate) fn append(&mut self, cells: &Cells, new: &[Cell]) -> Result<()> {
         let mut text = String::new();
         for cell in new {
@@ -307,9 +238,6 @@ impl RecordFile {
     }
 
     /// Replaces the file by the complete record.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
     pub fn finish(self, record: &MeshRecord) -> Result<()> {
         let error = |e| cannot_write(&self.path, &e);
         let temporary = temporary(&self.path).map_err(error)?;

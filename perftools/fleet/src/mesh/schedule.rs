@@ -2,10 +2,11 @@
 //!
 //! Rounds are computed one at a time, so the schedule of a large mesh needs no memory.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// Order in which the pairs of hosts are measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MeshPattern {
@@ -22,44 +23,6 @@ pub enum MeshPattern {
     Outcast,
     /// Each port sends to all other ports, all at once
     AllToAll,
-}
-
-impl MeshPattern {
-    /// All patterns.
-    pub const ALL: [Self; 6] = [
-        Self::Pairs,
-        Self::Ring,
-        Self::Bisect,
-        Self::Incast,
-        Self::Outcast,
-        Self::AllToAll,
-    ];
-
-    /// Returns the name of the pattern on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pairs => "pairs",
-            Self::Ring => "ring",
-            Self::Bisect => "bisect",
-            Self::Incast => "incast",
-            Self::Outcast => "outcast",
-            Self::AllToAll => "all-to-all",
-        }
-    }
-
-    /// Returns a description for the help.
-    pub const fn about(self) -> &'static str {
-        match self {
-            Self::Pairs => "All ordered pairs, in rounds in which no port is used twice",
-            Self::Ring => "Each port sends to the next one, all at once",
-            Self::Bisect => {
-                "Each port of the first half sends to one of the second half, all at once, then back"
-            }
-            Self::Incast => "All other ports send to one port at once; each port in turn",
-            Self::Outcast => "One port sends to all other ports at once; each port in turn",
-            Self::AllToAll => "Each port sends to all other ports, all at once",
-        }
-    }
 }
 
 /// A sending and a receiving endpoint, as positions in the list of endpoints.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::channel;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
@@ -12,9 +12,10 @@ use measure::spec::{Limit, ResultLimits, Spec};
 use report::limits::exceeded;
 use report::record::Measured;
 use session::connect::{self, ServerAddr};
+use session::diagnosis::EncodedRecord;
 use session::protocol::token::Token;
-use session::rperf::coordinator::{RemoteTest, now};
-use session::rperf::message::{ClientRequest, ClientResult};
+use session::rperf::coordinator::RemoteTest;
+use session::rperf::message::ClientRequest;
 
 use super::cell::{Cell, CellDetail, CellFigure};
 use super::coordinator::Transport;
@@ -30,9 +31,6 @@ const SHORT_REPLY: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for a test that ends after a number of messages.
 const MESSAGES_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Time between the decision to start and the common start, and its part for each test. The
-/// message must reach all servers before the start.
-const START_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_micros(200));
 /// Stack of the threads that wait for servers.
 const STACK: usize = 256 << 10;
 
@@ -140,10 +138,10 @@ impl Servers {
     }
 
     /// Returns the cell of a result. A result that cannot be compared with its limits is a failure.
-    fn cell(&self, test: &MeshTest, pair: Pair, result: Result<ClientResult>) -> Cell {
+    fn cell(&self, test: &MeshTest, pair: Pair, result: Result<EncodedRecord>) -> Cell {
         let limits = self.limits.get(&test.label).copied().unwrap_or_default();
         let checked = result.and_then(|result| {
-            let measured = Measured::parse(&result.measured.0)?;
+            let measured = Measured::parse(&result.0)?;
             Ok((exceeded(&limits, &measured)?, measured))
         });
         match checked {
@@ -152,38 +150,26 @@ impl Servers {
         }
     }
 
-    /// Runs one test. Returns its result, and the earliest and the latest possible time of its
-    /// start, if it has a common start.
+    /// Runs one test, at the same time as others if it has a common start.
     fn run_one(
         &self,
         test: &MeshTest,
         pair: Pair,
         common: Option<&CommonStart>,
-    ) -> (Result<ClientResult>, Option<(u64, u64)>) {
+    ) -> Result<EncodedRecord> {
         let Some(common) = common else {
-            let result = self.request(test, pair, false).and_then(RemoteTest::result);
-            return (result, None);
+            return self.request(test, pair, false)?.result();
         };
-        let mut waiting = Waiting {
-            common,
-            has_arrived: false,
-        };
-        let mut started = None;
-        let mut run = || {
-            let mut remote = self.request(test, pair, true)?;
+        let connected = self.request(test, pair, true).and_then(|mut remote| {
             remote.wait_until_connected()?;
-            let offset = remote.clock_offset()?;
-            let start = waiting.arrive()?;
-            remote.start(offset.to_server(start))?;
-            let result = remote.result()?;
-            let at = offset.from_server(result.started);
-            started = Some((
-                at.saturating_sub(offset.error),
-                at.saturating_add(offset.error),
-            ));
-            Ok(result)
-        };
-        (run(), started)
+            Ok(remote)
+        });
+        // The others do not wait for a test that failed.
+        common.leave();
+        let mut remote = connected?;
+        common.wait()?;
+        remote.start()?;
+        remote.result()
     }
 }
 
@@ -218,10 +204,9 @@ impl Transport for Servers {
         pairs: &[Pair],
         common_start: bool,
         on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<CellDetail>>),
-    ) -> Option<u64> {
+    ) {
         let common = common_start.then(|| CommonStart::new(pairs.len()));
         let (sender, results) = channel();
-        let mut started: Option<(u64, u64)> = None;
         std::thread::scope(|scope| {
             for pair in pairs {
                 let (sender, common) = (sender.clone(), common.as_ref());
@@ -236,100 +221,47 @@ impl Transport for Servers {
                 }
             }
             drop(sender);
-            for (pair, (result, start)) in results {
+            for (pair, result) in results {
                 let cell = self.cell(test, pair, result);
                 on_cell(pair, cell.figure, cell.detail);
-                started = match (started, start) {
-                    (Some((low, high)), Some(own)) => Some((low.min(own.0), high.max(own.1))),
-                    (before, own) => before.or(own),
-                };
             }
         });
-        started.map(|(earliest, latest)| latest - earliest)
     }
 }
 
 /// The point at which tests wait for each other.
 #[derive(Debug)]
 struct CommonStart {
-    state: Mutex<StartState>,
-    changed: Condvar,
-    tests: usize,
-}
-
-#[derive(Debug)]
-struct StartState {
     /// Number of tests that are neither connected nor failed.
-    missing: usize,
-    /// Time of this process's clock at which all tests start.
-    at: Option<u64>,
+    missing: Mutex<usize>,
+    changed: Condvar,
 }
 
 impl CommonStart {
     fn new(tests: usize) -> Self {
         Self {
-            state: Mutex::new(StartState {
-                missing: tests,
-                at: None,
-            }),
+            missing: Mutex::new(tests),
             changed: Condvar::new(),
-            tests,
         }
     }
 
-    /// Counts a test that is connected or has failed. The last one sets the start.
+    /// Counts a test that is connected or has failed.
     fn leave(&self) {
-        let mut state = lock(&self.state);
-        state.missing = state.missing.saturating_sub(1);
-        if state.missing == 0 && state.at.is_none() {
-            let tests = u32::try_from(self.tests).unwrap_or(u32::MAX);
-            let delay = START_DELAY.0 + START_DELAY.1.saturating_mul(tests);
-            let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-            state.at = Some(now().saturating_add(nanos));
-            self.changed.notify_all();
-        }
+        *lock(&self.missing) -= 1;
+        self.changed.notify_all();
     }
 
-    /// Waits until all tests are connected or have failed. Returns the time of the start.
-    fn wait(&self) -> Result<u64> {
-        let deadline = Instant::now() + CONNECT_TIMEOUT;
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(at) = state.at {
-                return Ok(at);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::test("the other tests of the round did not connect"));
-            }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+    /// Waits until all tests are connected or have failed.
+    fn wait(&self) -> Result<()> {
+        let missing = lock(&self.missing);
+        let waited = self
+            .changed
+            .wait_timeout_while(missing, CONNECT_TIMEOUT, |missing| *missing > 0);
+        let (missing, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *missing > 0 {
+            return Err(Error::test("the other tests of the round did not connect"));
         }
-    }
-}
-
-/// One test of a common start. If it fails before it is connected, the others do not wait for it.
-struct Waiting<'a> {
-    common: &'a CommonStart,
-    has_arrived: bool,
-}
-
-impl Waiting<'_> {
-    fn arrive(&mut self) -> Result<u64> {
-        self.has_arrived = true;
-        self.common.leave();
-        self.common.wait()
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if !self.has_arrived {
-            self.common.leave();
-        }
+        Ok(())
     }
 }
 

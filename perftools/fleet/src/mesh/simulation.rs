@@ -1,7 +1,6 @@
 //! A simulated transport for tests of large meshes.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::histogram::Percentiles;
 
@@ -27,10 +26,6 @@ pub(super) struct Simulation {
     pub(super) links: HashMap<Pair, f64>,
     /// Speed of the path of a pair while other tests run.
     pub(super) loaded: HashMap<Pair, f64>,
-    /// Number of tests that ran.
-    pub(super) runs: AtomicU64,
-    /// Number of tests after which all hosts are down.
-    pub(super) ends_after: Option<u64>,
 }
 
 impl Simulation {
@@ -55,14 +50,13 @@ impl Transport for Simulation {
         &self,
         test: &MeshTest,
         pairs: &[Pair],
-        common_start: bool,
+        _common_start: bool,
         on_cell: &mut dyn FnMut(Pair, CellFigure, Option<Box<CellDetail>>),
-    ) -> Option<u64> {
+    ) {
         for pair in pairs {
-            let number = self.runs.fetch_add(1, Ordering::Relaxed);
             let speed = self.speed(*pair, pairs.len() == 1);
             let factor = 1.0 + NOISE * noise(*pair);
-            if speed == 0.0 || self.ends_after.is_some_and(|end| number >= end) {
+            if speed == 0.0 {
                 on_cell(
                     *pair,
                     CellFigure::Failed("cannot reach the server".into()),
@@ -99,7 +93,6 @@ impl Transport for Simulation {
             };
             on_cell(*pair, figure, Some(Box::new(detail)));
         }
-        common_start.then_some(1000)
     }
 }
 

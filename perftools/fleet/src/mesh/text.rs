@@ -176,10 +176,6 @@ fn group(group: &Group) -> String {
     if let Some(fairness) = group.fairness {
         add(format!(", fairness {fairness:.3}"));
     }
-    #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-    if let Some(error) = group.start_error {
-        add(format!(", started within {}", style.time(error as f64)));
-    }
     text + "\n"
 }
 

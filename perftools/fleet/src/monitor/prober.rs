@@ -56,15 +56,9 @@ pub trait ProbeTransport {
     fn slots_free(&mut self) -> usize;
 
     /// Sends a probe. A probe to an address that is not known is lost.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     fn send(&mut self, path: u32, flow: u8, id: u64) -> Result<()>;
 
     /// Waits for at most `wait` and adds what arrived.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     fn receive(&mut self, wait: Duration, arrivals: &mut Vec<Arrival>) -> Result<()>;
 
     /// Returns the flow label of a path, for messages.
@@ -187,9 +181,6 @@ impl SourceState {
 pub type OnChange<'a> = &'a dyn Fn(&LocalPort, &PathChange, &[u32]);
 
 /// Probes the paths of a device until `is_stopped` returns `true`.
-///
-/// # Errors
-/// Returns an error if the device fails.
 pub fn run(
     source: &LocalPort,
     transport: &mut dyn ProbeTransport,

@@ -91,9 +91,6 @@ impl PathReflector {
 
 impl QpTransport {
     /// Creates a transport from a port with a number of flow labels.
-    ///
-    /// # Errors
-    /// Returns an error if the device has no datagrams, or lacks resources.
     pub fn new(port: OpenedDevice, flows: u8) -> Result<Self> {
         let qkey = random_qkey();
         let qp = DatagramQp::new(&port, qkey).map_err(|e| e.context(port.name()))?;

@@ -27,9 +27,6 @@ pub struct UdpTransport {
 impl UdpTransport {
     /// Creates a transport from an address, or from all addresses of this host, with a number of
     /// flow labels.
-    ///
-    /// # Errors
-    /// Returns an error if the address is not one of this host.
     pub fn new(address: Option<IpAddr>, flows: u8) -> Result<Self> {
         let bind = || {
             address.map_or_else(

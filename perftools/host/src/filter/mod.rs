@@ -32,9 +32,6 @@ pub struct Ruleset {
 
 impl Ruleset {
     /// Converts the output of the commands.
-    ///
-    /// # Errors
-    /// Returns an error if the output of nft is not JSON.
     pub fn parse(firewall: &Firewall) -> Result<Self, String> {
         let sets = ipset::parse(firewall.ipsets.as_deref().unwrap_or_default());
         let mut tables = Vec::new();

@@ -33,9 +33,6 @@ pub struct PortCounter {
 ///
 /// They are those of `hw_counters` in sysfs, and the optional ones that `rdma statistic set` has
 /// enabled, which sysfs does not have. Ports whose driver has none are omitted.
-///
-/// # Errors
-/// Returns an error if the kernel cannot be queried.
 pub fn counters() -> Result<Vec<PortCounter>> {
     let failed = |error: io::Error| Error::system("query the counters of the kernel", &error);
     let Some((mut netlink, devices)) = open().map_err(failed)? else {

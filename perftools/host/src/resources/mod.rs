@@ -185,9 +185,6 @@ impl GsiQp {
 }
 
 /// Queries the queue pairs for general services of this host. iWARP devices have none.
-///
-/// # Errors
-/// Returns an error if the kernel cannot be queried.
 pub(crate) fn gsi_qps() -> Result<Vec<GsiQp>> {
     let objects = query_kinds(&[Kind::Qp])?.objects.into_iter();
     let gsi_qp = |qp: Resource| {
@@ -201,9 +198,6 @@ pub(crate) fn gsi_qps() -> Result<Vec<GsiQp>> {
 }
 
 /// Queries the RDMA objects of this host. A host without RDMA has none.
-///
-/// # Errors
-/// Returns an error if the kernel cannot be queried.
 pub fn query() -> Result<Resources> {
     query_kinds(&Kind::ALL)
 }

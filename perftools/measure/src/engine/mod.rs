@@ -86,80 +86,47 @@ pub trait DataPath {
     fn peer_exposes(&mut self, memory: ExposedMemory);
 
     /// Posts data message `number`, like [`DataPath::send`] with one message.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`DataPath::send`].
     fn send_one(&mut self, number: u64, last: u64) -> Result<()> {
         self.send(number, 1, last)
     }
 
     /// Posts `count` data messages, starting with number `first`. On each queue pair, every
     /// [`Shape::signal_every`]-th message and the one before number `last` request a completion.
-    ///
-    /// # Errors
-    /// Returns an error if the queue pair is in the error state or its queue is full.
     fn send(&mut self, first: u64, count: u32, last: u64) -> Result<()>;
 
     /// Posts a credit message for the peer's messages before number `next_expected`. Returns
     /// `false` if data messages would lack its slot of the send queue. A completion frees one.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`DataPath::send`].
     fn send_credit(&mut self, next_expected: u64) -> Result<bool>;
 
     /// Posts the receives that must be posted before the peer starts.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`DataPath::send`].
     fn post_receives(&mut self) -> Result<()>;
 
     /// Posts receives again for those that completed, when there are enough of them for a batch.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`DataPath::send`].
     fn repost(&mut self) -> Result<()>;
 
     /// Polls for completions, and checks the payload if that is enabled. Returns the number of
     /// completions of all kinds.
-    ///
-    /// # Errors
-    /// Returns an error if a request failed or the payload is wrong.
     fn poll(&mut self) -> Result<u32>;
 
     /// Returns the counts up to the latest poll.
     fn counts(&self) -> &DataPathCounts;
 
     /// Requests an event for the next completion, or for the next solicited one.
-    ///
-    /// # Errors
-    /// Returns an error if the device is gone.
     fn arm(&mut self, solicited: bool) -> Result<()>;
 
     /// Sleeps until the event requested with [`DataPath::arm`], at most for `limit`.
-    ///
-    /// # Errors
-    /// Returns an error if the device is gone.
     fn sleep(&mut self, limit: Duration) -> Result<()>;
 
     /// Checks for a disconnection that causes no completion. `now` is the current time.
-    ///
-    /// # Errors
-    /// Returns an error if the peer has disconnected.
     fn check(&mut self, now: Instant) -> Result<()>;
 
     /// Returns `true` if all completed RDMA writes are in the memory of the peer. If their
     /// completions do not show that, the first call posts requests whose completions do.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`DataPath::send`].
     fn confirm_placement(&mut self) -> Result<bool> {
         Ok(true)
     }
 
     /// Checks the memory of this end after the peer's last of `made` messages.
-    ///
-    /// # Errors
-    /// Returns an error if a byte is wrong.
     fn verify_final(&mut self, made: u64) -> Result<()>;
 
     /// Returns the number of bytes that were checked so far.
@@ -176,9 +143,6 @@ pub trait DataPath {
 /// observe.
 pub trait Peer {
     /// Notifies the peer that this end has sent `sent` data messages and will send no more.
-    ///
-    /// # Errors
-    /// Returns an error if the control connection broke.
     fn finish(&self, sent: u64) -> Result<()>;
 
     /// Returns how many data messages the peer sent, once it has finished.
@@ -197,9 +161,6 @@ pub trait Peer {
     fn explain(&self, error: Error) -> Error;
 
     /// Notifies the peer that this end is at work.
-    ///
-    /// # Errors
-    /// Returns an error if the control connection broke.
     fn send_heartbeat(&self) -> Result<()> {
         Ok(())
     }

@@ -66,9 +66,6 @@ pub struct Pinned(Option<CpuSet>);
 
 impl Pinned {
     /// Binds the calling thread to `list`.
-    ///
-    /// # Errors
-    /// Returns an error if a processor or node does not exist or is not available to this process.
     pub fn to(list: Option<&CpuList>) -> Result<Self> {
         let Some(list) = list else {
             return Ok(Self(None));

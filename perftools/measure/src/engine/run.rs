@@ -19,10 +19,6 @@ use crate::stats::latency::LatencyRecorder;
 use crate::stats::{Count, SideStats};
 
 /// Runs the test of `shape` over `data_path`. Receives must be posted on both ends.
-///
-/// # Errors
-/// Returns an error if the connection broke, the peer disconnected or reported an error, nothing
-/// moved within the timeout, or the payload was wrong.
 pub(crate) fn run<W: DataPath, P: Peer>(
     role: Role,
     shape: &Shape,

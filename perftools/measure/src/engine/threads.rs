@@ -40,9 +40,6 @@ pub fn run<W: DataPath + Send, P: Peer + Send>(
 
 /// Returns the settings of each of `count` threads, with the processor that it runs on. A single
 /// thread may run on all processors of the list, unless other sessions of the test use the list.
-///
-/// # Errors
-/// Returns an error if a processor is not available.
 pub fn sides(role: Role, side: &Side, count: usize) -> Result<Vec<Side>> {
     if count == 1 && (side.cpus.is_none() || side.cpu_offset.is_none()) {
         return Ok(vec![side.clone()]);

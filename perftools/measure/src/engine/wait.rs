@@ -74,9 +74,6 @@ impl Waiter {
     }
 
     /// Polls once without waiting, and returns the number of completions.
-    ///
-    /// # Errors
-    /// Returns the error of [`DataPath::poll`].
     #[inline]
     pub(crate) fn poll<W: DataPath>(&mut self, data_path: &mut W) -> Result<u32> {
         let completions = self.stats.poll(data_path)?;
@@ -88,10 +85,6 @@ impl Waiter {
 
     /// Waits until something completes, the peer has finished, or `until` has passed. Returns the
     /// number of completions, which may be 0.
-    ///
-    /// # Errors
-    /// Returns an error if the peer failed, the connection broke, or nothing completed within the
-    /// timeout.
     #[inline]
     pub(crate) fn wait<W: DataPath, P: Peer>(
         &mut self,

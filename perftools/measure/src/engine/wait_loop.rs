@@ -40,22 +40,13 @@ pub trait PollSource {
     type Event;
 
     /// Polls once; returns `None` if nothing happened.
-    ///
-    /// # Errors
-    /// Returns an error if the connection broke or the received data is wrong.
     fn poll(&mut self) -> Result<Option<Self::Event>>;
 
     /// Blocks until something happens, at most for about `limit`.
-    ///
-    /// # Errors
-    /// Returns an error if the connection broke or the received data is wrong.
     fn block(&mut self, limit: Duration) -> Result<Option<Self::Event>>;
 
     /// Checks that waiting can still succeed. This is called now and then; `idle` is the time
     /// without an event so far.
-    ///
-    /// # Errors
-    /// Returns an error if the peer failed, the connection broke or the timeout has passed.
     fn check(&mut self, idle: Range<Instant>) -> Result<()>;
 
     /// Returns `true` if the peer has finished. A wait then returns without an event.
@@ -110,9 +101,6 @@ impl WaitLoop {
 
     /// Waits until the source has an event. Returns `None` if `until` passed or the peer finished
     /// first; a blocking wait also returns `None` after `MAX_SLEEP`.
-    ///
-    /// # Errors
-    /// Returns the error of the source.
     pub fn wait<S: PollSource>(
         &mut self,
         source: &mut S,
@@ -158,9 +146,6 @@ impl WaitLoop {
     }
 
     /// Checks the source once.
-    ///
-    /// # Errors
-    /// Returns the error of [`PollSource::check`].
     #[cold]
     pub(crate) fn check<S: PollSource>(&mut self, source: &mut S) -> Result<()> {
         let now = Instant::now();

@@ -49,9 +49,6 @@ pub struct SocketServer {
 impl SocketServer {
     /// Binds a data socket to the address of the control connection, with the port and the buffer
     /// size of `sockets`.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not support the protocol or the port is in use.
     pub fn open(kind: SocketKind, control: SocketAddr, sockets: Sockets) -> Result<Self> {
         Ok(Self {
             socket: BoundSocket::open(
@@ -70,9 +67,6 @@ impl SocketServer {
 
     /// Waits for the first stream from `host`. A datagram socket is returned unconnected; the
     /// sender of the first datagram becomes the peer.
-    ///
-    /// # Errors
-    /// Returns an error if no client connected within `timeout`, or if `gone` returned `true`.
     pub fn accept_from(
         self,
         host: IpAddr,
@@ -87,18 +81,11 @@ impl SocketServer {
     }
 
     /// Connects the datagram socket to the client's `port`.
-    ///
-    /// # Errors
-    /// Returns an error if the address cannot be reached.
     pub fn join(self, client: SocketAddr, port: u16) -> Result<Socket> {
         self.socket.join(with_port(client, port))
     }
 
     /// Waits for the client's stream, which begins with the key.
-    ///
-    /// # Errors
-    /// Returns an error if the client did not connect within `timeout`, or if `gone` returned
-    /// `true`.
     pub fn accept(
         self,
         key: DataKey,
@@ -117,9 +104,6 @@ pub fn uses_control_port(kind: SocketKind, sockets: Sockets) -> bool {
 
 /// Creates the server's UDP socket for datagrams from `port` of the client to the port of the
 /// control connection.
-///
-/// # Errors
-/// Returns an error if another program uses the port.
 pub fn join_at_control_port(
     control: SocketAddr,
     client: SocketAddr,
@@ -131,10 +115,6 @@ pub fn join_at_control_port(
 }
 
 /// Checks that the server has accepted the client's data socket, which [`connect`] returned.
-///
-/// # Errors
-/// Returns an error if a stream does not begin with the key of the server within `timeout`, or if
-/// `gone` returned `true`.
 pub fn check_server(
     kind: SocketKind,
     socket: &Socket,
@@ -177,9 +157,6 @@ fn receive_exact(
 /// Connects the client's data socket from `local`, the client's address of the control connection,
 /// to the server's data port, or to the port of `server` if it is 0. A stream begins with the key,
 /// if there is one.
-///
-/// # Errors
-/// Returns an error if the kernel does not support the protocol or the server cannot be reached.
 pub fn connect(
     kind: SocketKind,
     local: SocketAddr,
@@ -207,9 +184,6 @@ pub fn connect(
 }
 
 /// Returns the local port of a connected socket.
-///
-/// # Errors
-/// Returns an error if the kernel does not report the local address.
 pub fn port(socket: &Socket) -> Result<u16> {
     let address = socket
         .local_addr()
@@ -250,9 +224,6 @@ fn is_v6(address: &SocketAddr) -> bool {
 }
 
 /// Runs the test over a connected socket.
-///
-/// # Errors
-/// Returns the errors of `run::run`.
 pub fn run<P: Peer>(
     kind: SocketKind,
     spec: &Spec,

@@ -65,9 +65,6 @@ pub(crate) struct MessageSocket {
 
 impl MessageSocket {
     /// Wraps a connected socket, or a bound datagram socket. With `poll`, calls do not block.
-    ///
-    /// # Errors
-    /// Returns an error if the socket's options cannot be set.
     pub(crate) fn new(socket: Socket, kind: SocketKind, poll: bool) -> Result<Self> {
         let unconnected = kind.is_datagram() && socket.peer_addr().is_err();
         let set_up = || {
@@ -112,9 +109,6 @@ impl MessageSocket {
     }
 
     /// Sends a message, or the rest of it.
-    ///
-    /// # Errors
-    /// Returns an error if the connection broke or the message is too large.
     #[inline]
     pub(crate) fn send(&mut self, message: &[u8]) -> Result<Sent> {
         let chunk = match self.kind {
@@ -156,9 +150,6 @@ impl MessageSocket {
     /// A reset is an end like others, because it can follow the last message: with SCTP, an old
     /// packet that reaches the peer after the peer has closed its association is answered with an
     /// `ABORT`. The caller knows whether messages are missing.
-    ///
-    /// # Errors
-    /// Returns an error if the connection broke.
     #[inline]
     pub(crate) fn receive(&mut self, message: &mut [u8]) -> Result<ReceivedMessage> {
         if self.unconnected && !self.connect_to_first_sender()? {

@@ -115,9 +115,6 @@ impl BoundSocket {
     /// Binds a socket to `address` and listens on it unless it is for datagrams. Port 0 lets the
     /// kernel select a port. `buffers` is the size of the socket's buffers in bytes; 0 selects the
     /// default.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not support the protocol or the port is in use.
     pub(crate) fn open(kind: SocketKind, address: SocketAddr, buffers: u32) -> Result<Self> {
         let open = || {
             let socket = bind(kind, address, false)?;
@@ -146,10 +143,6 @@ impl BoundSocket {
 
     /// Waits for the stream of the client with this identity. Streams from other clients are
     /// closed, and do not delay it.
-    ///
-    /// # Errors
-    /// Returns an error if no such client connected within `timeout`, or if `gone` returned
-    /// `true`.
     pub(crate) fn accept(
         self,
         identity: ClientIdentity,
@@ -252,9 +245,6 @@ impl BoundSocket {
     }
 
     /// Connects a datagram socket to `peer`, so that it receives no datagrams from other addresses.
-    ///
-    /// # Errors
-    /// Returns an error if the address cannot be reached.
     pub(crate) fn join(self, peer: SocketAddr) -> Result<Socket> {
         self.socket
             .connect(&peer.into())
@@ -270,9 +260,6 @@ impl BoundSocket {
 
 /// Creates a UDP socket for datagrams from `peer` to `address`. Other sockets can use the port of
 /// `address` with other peers.
-///
-/// # Errors
-/// Returns an error if another program uses the port.
 pub(super) fn join_at(address: SocketAddr, peer: SocketAddr, buffers: u32) -> Result<Socket> {
     let kind = SocketKind::Udp;
     let join = || {
@@ -300,9 +287,6 @@ pub(super) fn join_at(address: SocketAddr, peer: SocketAddr, buffers: u32) -> Re
 /// Prepares a stream of the client with this key, which was accepted at the port of the control
 /// connections, and sends the server's number. `buffers` is the size of the socket's buffers in
 /// bytes; 0 selects the default.
-///
-/// # Errors
-/// Returns an error if the connection broke.
 pub fn accepted(stream: TcpStream, buffers: u32, key: DataKey) -> Result<Socket> {
     let socket = Socket::from(stream);
     let prepare = || {
@@ -349,9 +333,6 @@ impl Candidate {
 
 /// Connects a stream from `source`, whose port is 0, to `peer`, and sends the key if there is
 /// one.
-///
-/// # Errors
-/// Returns an error if the kernel does not support the protocol or the peer cannot be reached.
 pub(crate) fn connect(
     kind: SocketKind,
     source: SocketAddr,

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::check::SpecRule;
-
 /// Maximum length of the file in bytes. The file travels in one frame of the control protocol.
 pub const MAX_PAYLOAD_FILE: usize = 32 << 10;
 
@@ -65,16 +63,6 @@ impl PayloadFile {
         }
     }
 }
-
-/// The rules for payload files in a specification.
-pub(super) const RULES: &[SpecRule] = &[SpecRule {
-    is_broken: |spec| spec.payload.as_ref().is_some_and(|file| !file.is_valid()),
-    cause: |spec| {
-        let length = spec.payload.as_ref().map_or(0, |file| file.length);
-        format!("payload file of {length} bytes: expected 1 to {MAX_PAYLOAD_FILE}")
-    },
-    help: "use --payload-file with a file of such a length, whose bytes are repeated",
-}];
 
 fn is_empty(bytes: &Arc<[u8]>) -> bool {
     bytes.is_empty()

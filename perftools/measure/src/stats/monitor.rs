@@ -138,9 +138,6 @@ impl<'a> Monitor<'a> {
     }
 
     /// Runs a test and monitors it. The test must call [`Monitor::start`].
-    ///
-    /// # Errors
-    /// Returns the error of the test, or an error if the thread of the monitor cannot be created.
     pub fn run<T>(&self, test: impl FnOnce() -> Result<T>) -> Result<T> {
         if !self.is_enabled() {
             return test();

@@ -38,9 +38,6 @@ impl CmConnection {
     }
 
     /// Checks that the connection is established.
-    ///
-    /// # Errors
-    /// Returns an error if the peer has disconnected or the device was removed.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.0.try_event()?.map(|event| event.event_type) {
             Some(CmEventType::DISCONNECTED) => {
@@ -64,9 +61,6 @@ pub struct CmListener {
 
 impl CmListener {
     /// Listens on an address of a device for connections with `key`.
-    ///
-    /// # Errors
-    /// Returns an error if the address belongs to no RDMA device or rdma_cm is not available.
     pub(crate) fn new(address: SocketAddr, key: DataKey, settings: CmSettings) -> Result<Self> {
         let mut options = ListenOptions::new().backlog(8);
         if settings.type_of_service != 0 {
@@ -90,10 +84,6 @@ impl CmListener {
 
     /// Waits for the client's connections and accepts them with `qps`, which belong to `device`.
     /// Each is created when its connection is expected. Other connections are rejected.
-    ///
-    /// # Errors
-    /// Returns an error if one of the connections does not arrive within `timeout`, or if `is_gone`
-    /// returns `true` before that.
     pub(crate) fn accept(
         self,
         qps: impl ExactSizeIterator<Item = Result<QueuePair<Rc>>>,
@@ -234,10 +224,6 @@ pub(super) fn request_id(key: DataKey, index: u32) -> [u8; 12] {
 ///
 /// On Soft-iWARP, rdma_cm selects a source port without a look at the TCP sockets of this host. If
 /// one of them has the port, the queue pair is lost, and another one gets another port.
-///
-/// # Errors
-/// Returns an error if there is no route to the server, it does not listen, or it rejects the
-/// connection.
 pub(crate) fn connect(
     create_qp: impl Fn() -> Result<QueuePair<Rc>>,
     device: &str,

@@ -171,17 +171,9 @@ pub trait Backend: Sync {
     type Server: ServerSetup<DataPath = Self::DataPath>;
 
     /// Opens the client's device and prepares its end.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such device, its port is down, or it does not support the
-    /// test.
     fn client(&self, spec: &Spec, addrs: ControlAddrs) -> Result<(Self::Client, ClientInfo)>;
 
     /// Opens the server's device and prepares its end for a client.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Backend::client`], and an error if the two ends cannot reach
-    /// each other.
     fn server(
         &self,
         spec: &Spec,
@@ -196,15 +188,9 @@ pub trait ClientSetup {
     type DataPath: DataPath + Send;
 
     /// Creates the queue pairs for the server's offer.
-    ///
-    /// # Errors
-    /// Returns an error if the offer does not match the request, or the device fails.
     fn accept_offer(&mut self, offer: &Offer) -> Result<ClientEndpoints>;
 
     /// Connects to the server.
-    ///
-    /// # Errors
-    /// Returns an error if the server cannot be reached.
     fn connect(self, offer: &Offer, timeout: Duration)
     -> Result<ConnectedEndpoint<Self::DataPath>>;
 }
@@ -215,10 +201,6 @@ pub trait ServerSetup {
     type DataPath: DataPath + Send;
 
     /// Connects to the client.
-    ///
-    /// # Errors
-    /// Returns an error if the client does not connect within `timeout`, or if `is_gone` returns
-    /// `true` before that.
     fn accept(
         self,
         client: &ClientEndpoints,

@@ -316,6 +316,8 @@ fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::text::assert_contains;
+
     use super::*;
     use crate::record::{Measured, Outcome, Record};
     use crate::samples::{bidirectional, latency, one_way};
@@ -458,10 +460,7 @@ mod tests {
             Records::new(tests.collect())
         };
         let text = render(&compare(&records(2), &records(2), None));
-        assert!(
-            text.contains("the 2 intervals hold together with 95 %"),
-            "{text}"
-        );
+        assert_contains(&text, &["the 2 intervals hold together with 95 %"]);
         let text = render(&compare(&records(1), &records(1), None));
         assert!(!text.contains("intervals"), "{text}");
     }

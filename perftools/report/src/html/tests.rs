@@ -1,6 +1,7 @@
 use host::host_conf::HostConf;
 use measure::stats::interval::{Dip, DipKind};
 use measure::stats::port_counters::CounterChanges;
+use test_support::text::assert_contains;
 
 use super::*;
 use crate::record::{Outcome, Record};
@@ -269,9 +270,9 @@ fn repeated_runs_are_one_point_with_a_spread() {
             with_size(128, 2e6),
         ],
     )]);
-    assert!(
-        page.contains("64 B: 2 MB/sec (median of 3, 1 MB/sec to 3 MB/sec)"),
-        "{page}"
+    assert_contains(
+        &page,
+        &["64 B: 2 MB/sec (median of 3, 1 MB/sec to 3 MB/sec)"],
     );
 }
 
@@ -285,10 +286,7 @@ fn single_sizes_are_drawn_as_bars() {
         ..with_size(64, 1e6)
     };
     let both = super::page(&[run("a", vec![one_way(), other])]);
-    assert!(
-        both.contains("rc_bw, 64 KiB</th>") && both.contains("uc_bw, 64 B</th>"),
-        "{both}"
-    );
+    assert_contains(&both, &["rc_bw, 64 KiB</th>", "uc_bw, 64 B</th>"]);
 }
 
 #[test]

@@ -72,14 +72,14 @@ const LATE_ACKNOWLEDGEMENTS: &Cause = &Cause {
     kind: WarningKind::LateAcknowledgements,
     text: "acknowledgements came late, and requests were sent again",
     help: "look for a host that is short of processors, or set --qp-timeout higher",
-    counters: &[],
+    counters: "",
 };
 
 /// Returns `true` if requests were repeated and arrived twice, and no end saw a gap.
 fn acknowledgements_are_late(ends: &[CauseEnd<'_>]) -> bool {
     let has = |kind: WarningKind, is_counted: fn(&str) -> bool| {
         let cause = CAUSES.iter().find(|cause| cause.kind == kind);
-        let counters = cause.into_iter().flat_map(|cause| cause.counters);
+        let counters = cause.into_iter().flat_map(Cause::own_counters);
         let mut counters = counters.filter(|counter| is_counted(counter.name));
         counters.any(|counter| {
             ends.iter()
@@ -146,7 +146,7 @@ pub fn relevant_counters(changes: &CounterChanges) -> Vec<(&str, u64)> {
 
 /// Returns `true` if the counter shows a cause.
 pub(crate) fn shows_cause(name: &str) -> bool {
-    let mut all = CAUSES.iter().flat_map(|cause| cause.counters);
+    let mut all = CAUSES.iter().flat_map(Cause::own_counters);
     all.any(|counter| counter.matches(name))
 }
 
@@ -166,7 +166,9 @@ struct CauseEnd<'a> {
 impl CauseEnd<'_> {
     /// Returns the counters that show the cause, as text.
     fn evidence(&self, cause: &Cause) -> Option<String> {
-        let increases = cause.counters().flat_map(|counter| self.increase(counter));
+        let increases = cause
+            .all_counters()
+            .flat_map(|counter| self.increase(counter));
         let mut increases: Vec<_> = increases.collect();
         increases.sort_by_key(|(_, by)| std::cmp::Reverse(**by));
         let texts = increases
@@ -178,10 +180,11 @@ impl CauseEnd<'_> {
     }
 
     /// Returns the values of a counter that increased more than it does in normal operation.
-    fn increase(&self, counter: &CauseCounter) -> impl Iterator<Item = (&String, &u64)> {
+    fn increase(&self, counter: CauseCounter) -> impl Iterator<Item = (&String, &u64)> {
         let increased = self.changes.increased.iter();
-        increased
-            .filter(|(name, by)| counter.matches(name) && counter.is_unusual(**by, self.seconds))
+        increased.filter(move |(name, by)| {
+            counter.matches(name) && counter.is_unusual(**by, self.seconds)
+        })
     }
 }
 
@@ -195,20 +198,19 @@ impl Cause {
     fn is_large_enough(&self, ends: &[CauseEnd<'_>], lost_messages: u64) -> bool {
         let increases = ends
             .iter()
-            .flat_map(|end| self.counters.iter().flat_map(|c| end.increase(c)));
+            .flat_map(|end| self.own_counters().flat_map(|c| end.increase(c)));
         let sum = increases.fold(0, |sum: u64, (_, by)| sum.saturating_add(*by));
         sum >= lost_messages / 10
     }
 
     /// Returns the counters that show the cause. Those of late acknowledgements also show others.
-    fn counters(&self) -> impl Iterator<Item = &'static CauseCounter> {
+    fn all_counters(&self) -> impl Iterator<Item = CauseCounter> {
         let is_late = self.kind == LATE_ACKNOWLEDGEMENTS.kind;
         let shared = CAUSES
             .iter()
             .filter(move |cause| is_late && cause.is_loss());
-        self.counters
-            .iter()
-            .chain(shared.flat_map(|cause| cause.counters))
+        self.own_counters()
+            .chain(shared.flat_map(Cause::own_counters))
     }
 
     /// Returns the warning, if the counters of any end show the cause.
@@ -231,6 +233,12 @@ impl Cause {
 impl CauseCounter {
     /// Returns `true` if `name` is the name of this counter.
     fn matches(&self, name: &str) -> bool {
+        let Some((group, name)) = name.split_once('/') else {
+            return false;
+        };
+        if group != self.group {
+            return false;
+        }
         match self.name.split_once('#') {
             None => name == self.name,
             Some((begin, end)) => name

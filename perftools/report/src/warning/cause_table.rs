@@ -14,233 +14,166 @@ pub(super) struct Cause {
     pub(super) text: &'static str,
     /// Next thing to look at.
     pub(super) help: &'static str,
-    /// Counters that show the cause.
-    pub(super) counters: &'static [CauseCounter],
+    /// Lines of counters that show the cause: the driver or `-`, the rate per second below which
+    /// they are normal, the group, and the names. `#` stands for a number.
+    pub(super) counters: &'static str,
+}
+
+impl Cause {
+    /// Returns the counters that show this cause.
+    pub(super) fn own_counters(&self) -> impl Iterator<Item = CauseCounter> + use<> {
+        self.counters.lines().flat_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let normal = words.next().and_then(|rate| rate.parse().ok());
+            let group = words.next().unwrap_or_default();
+            words.map(move |name| CauseCounter {
+                group,
+                name,
+                normal: normal.unwrap_or(0),
+            })
+        })
+    }
 }
 
 /// A counter that shows a cause.
+#[derive(Clone, Copy)]
 pub(super) struct CauseCounter {
-    /// Name with its group. `#` stands for a number.
+    /// Group of the name.
+    pub(super) group: &'static str,
+    /// Name in the group. `#` stands for a number.
     pub(super) name: &'static str,
     /// Rate per second below which the counter is normal.
     pub(super) normal: u32,
 }
 
-/// A counter that is zero if nothing is wrong.
-const fn any(name: &'static str) -> CauseCounter {
-    CauseCounter { name, normal: 0 }
-}
-
-/// A counter that also increases in normal operation, up to this rate per second.
-const fn above(normal: u32, name: &'static str) -> CauseCounter {
-    CauseCounter { name, normal }
-}
-
 /// All causes. A cause that leads to others precedes them, and the first one is named.
+///
+/// Packets of unknown protocols, such as LLDP, count as dropped by an interface. On a busy host rxe
+/// also retries requests whose acknowledgement is only late, and its `send_err` counts packets that
+/// the network stack did not accept. The unit of `port_xmit_wait` depends on the device: clock
+/// ticks without flow control credits. ice is the network driver of irdma.
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
         kind: WarningKind::LinkDown,
         text: "the link went down",
         help: "check the cable, the transceiver and the port of the switch (`ribinfo check link`)",
-        counters: &[
-            any("hw_counters/link_downed"), // rxe
-            any("counters/link_downed"),
-            any("netdev/carrier_down_count"),
-            any("ethtool/link_down_events_phy"), // mlx5
-        ],
+        counters: "
+            rxe 0 hw_counters link_downed
+            - 0 counters link_downed
+            - 0 netdev carrier_down_count
+            mlx5 0 ethtool link_down_events_phy",
     },
     Cause {
         kind: WarningKind::SymbolErrors,
         text: "packets were damaged on the link",
         help: "clean or replace the cable and the transceiver, and check the forward error correction of both ports",
-        counters: &[
-            any("counters/symbol_error"),
-            any("counters/link_error_recovery"),
-            any("counters/local_link_integrity_errors"),
-            any("counters/port_rcv_errors"),
-            any("counters/port_rcv_remote_physical_errors"),
-            any("hw_counters/rx_icrc_encapsulated"), // mlx5
-            any("netdev/rx_crc_errors"),
-            any("netdev/rx_frame_errors"),
-            any("ethtool/rx_crc_errors_phy"), // mlx5
-            any("ethtool/rx_symbol_err_phy"), // mlx5
-            any("ethtool/rx_crc_errors.nic"), // ice, the network driver of irdma
-            any("Tcp/InCsumErrors"),
-            any("Udp/InCsumErrors"),
-        ],
+        counters: "
+            - 0 counters symbol_error link_error_recovery local_link_integrity_errors
+            - 0 counters port_rcv_errors port_rcv_remote_physical_errors
+            mlx5 0 hw_counters rx_icrc_encapsulated
+            - 0 netdev rx_crc_errors rx_frame_errors
+            mlx5 0 ethtool rx_crc_errors_phy rx_symbol_err_phy
+            ice 0 ethtool rx_crc_errors.nic
+            - 0 Tcp InCsumErrors
+            - 0 Udp InCsumErrors",
     },
     Cause {
         kind: WarningKind::ReceiverNotReady,
         text: "RNR: the receiver had no receive request posted",
         help: "find the program that posts too few receives: rperf's receivers always have one posted, but other programs use the port as well",
-        counters: &[
-            any("hw_counters/rcvd_rnr_err"),             // rxe
-            any("hw_counters/send_rnr_err"),             // rxe
-            any("hw_counters/retry_rnr_exceeded_err"),   // rxe
-            any("hw_counters/rnr_nak_retry_err"),        // mlx5
-            any("hw_counters/out_of_buffer"),            // mlx5
-            any("hw_counters/req_rnr_retries_exceeded"), // mlx5
-            any("hw_counters/rq_num_rnr"),               // mlx4
-            any("hw_counters/sq_num_rnr"),               // mlx4
-            any("hw_counters/sq_num_rree"),              // mlx4
-            any("hw_counters/rnr_naks_rcvd"),            // bnxt_re
-            any("hw_counters/rx_out_of_buffer"),         // bnxt_re
-        ],
+        counters: "
+            rxe 0 hw_counters rcvd_rnr_err send_rnr_err retry_rnr_exceeded_err
+            mlx5 0 hw_counters rnr_nak_retry_err out_of_buffer req_rnr_retries_exceeded
+            mlx4 0 hw_counters rq_num_rnr sq_num_rnr sq_num_rree
+            bnxt_re 0 hw_counters rnr_naks_rcvd rx_out_of_buffer",
     },
     Cause {
         kind: WarningKind::Discards,
         text: "a port or a host discarded packets",
         help: "enable flow control (PFC or pause frames) on both ports and on the switch, or limit the sender with --rate-limit",
-        counters: &[
-            any("hw_counters/send_err"), // rxe: the network stack did not accept a packet
-            any("counters/port_xmit_discards"),
-            any("counters/VL15_dropped"),
-            any("counters/excessive_buffer_overrun_errors"),
-            any("counters/port_rcv_switch_relay_errors"),
-            any("counters/port_rcv_constraint_errors"),
-            any("counters/port_xmit_constraint_errors"),
-            any("hw_counters/rx_roce_discards"),      // bnxt_re
-            any("hw_counters/tx_roce_discards"),      // bnxt_re
-            any("hw_counters/rx_drops"),              // efa
-            above(10, "hw_counters/ip4InDiscards"),   // irdma
-            above(10, "hw_counters/ip6InDiscards"),   // irdma
-            any("hw_counters/tx_disable_drop_cnt"),   // erdma
-            any("hw_counters/tx_bps_limit_drop_cnt"), // erdma
-            any("hw_counters/tx_pps_limit_drop_cnt"), // erdma
-            any("hw_counters/rx_disable_drop_cnt"),   // erdma
-            any("hw_counters/rx_bps_limit_drop_cnt"), // erdma
-            any("hw_counters/rx_pps_limit_drop_cnt"), // erdma
-            // Packets of unknown protocols, such as LLDP, count as dropped.
-            above(10, "netdev/rx_dropped"),
-            above(10, "netdev/tx_dropped"),
-            any("netdev/rx_missed_errors"),
-            any("netdev/rx_fifo_errors"),
-            any("netdev/rx_over_errors"),
-            any("netdev/tx_fifo_errors"),
-            any("ethtool/rx_discards_phy"),       // mlx5
-            any("ethtool/tx_discards_phy"),       // mlx5
-            any("ethtool/rx_prio#_buf_discard"),  // mlx5
-            any("ethtool/rx_prio#_cong_discard"), // mlx5
-            any("ethtool/rx_prio#_discards"),     // mlx5
-            any("ethtool/rx_stat_discard"),       // bnxt_en
-            any("ethtool/tx_stat_discard"),       // bnxt_en
-            any("ethtool/rx_dropped.nic"),        // ice
-            any("Udp/RcvbufErrors"),
-            any("Udp/SndbufErrors"),
-            any("Udp/MemErrors"),
-            any("TcpExt/TCPRcvQDrop"),
-            any("TcpExt/TCPBacklogDrop"),
-        ],
+        counters: "
+            rxe 0 hw_counters send_err
+            - 0 counters port_xmit_discards VL15_dropped excessive_buffer_overrun_errors
+            - 0 counters port_rcv_switch_relay_errors port_rcv_constraint_errors
+            - 0 counters port_xmit_constraint_errors
+            bnxt_re 0 hw_counters rx_roce_discards tx_roce_discards
+            efa 0 hw_counters rx_drops
+            irdma 10 hw_counters ip4InDiscards ip6InDiscards
+            erdma 0 hw_counters tx_disable_drop_cnt tx_bps_limit_drop_cnt tx_pps_limit_drop_cnt
+            erdma 0 hw_counters rx_disable_drop_cnt rx_bps_limit_drop_cnt rx_pps_limit_drop_cnt
+            - 10 netdev rx_dropped tx_dropped
+            - 0 netdev rx_missed_errors rx_fifo_errors rx_over_errors tx_fifo_errors
+            mlx5 0 ethtool rx_discards_phy tx_discards_phy rx_prio#_buf_discard
+            mlx5 0 ethtool rx_prio#_cong_discard rx_prio#_discards
+            bnxt_en 0 ethtool rx_stat_discard tx_stat_discard
+            ice 0 ethtool rx_dropped.nic
+            - 0 Udp RcvbufErrors SndbufErrors MemErrors
+            - 0 TcpExt TCPRcvQDrop TCPBacklogDrop",
     },
     Cause {
         kind: WarningKind::PacketLoss,
         text: "packets were lost or reordered on the way",
         help: "look at the discards and errors of each switch port on the path",
-        counters: &[
-            above(1, "hw_counters/out_of_seq_request"), // rxe
-            above(1, "hw_counters/rcvd_seq_err"),       // rxe
-            // On a busy host rxe also retries requests whose acknowledgement is only late.
-            above(1, "hw_counters/completer_retry_err"), // rxe
-            any("hw_counters/retry_exceeded_err"),       // rxe
-            above(1, "hw_counters/out_of_sequence"),     // mlx5
-            above(1, "hw_counters/packet_seq_err"),      // mlx5
-            above(1, "hw_counters/implied_nak_seq_err"), // mlx5
-            above(1, "hw_counters/local_ack_timeout_err"), // mlx5
-            any("hw_counters/req_transport_retries_exceeded"), // mlx5
-            above(1, "hw_counters/roce_adp_retrans"),    // mlx5
-            any("hw_counters/roce_adp_retrans_to"),      // mlx5
-            above(1, "hw_counters/rq_num_oos"),          // mlx4
-            above(1, "hw_counters/sq_num_oos"),          // mlx4
-            above(1, "hw_counters/sq_num_to"),           // mlx4
-            above(1, "hw_counters/sq_num_tree"),         // mlx4
-            above(1, "hw_counters/to_retransmits"),      // bnxt_re
-            above(1, "hw_counters/seq_err_naks_rcvd"),   // bnxt_re
-            above(1, "hw_counters/missing_resp"),        // bnxt_re
-            any("hw_counters/max_retry_exceeded"),       // bnxt_re
-            above(1, "hw_counters/oos_drop_count"),      // bnxt_re
-            above(1, "hw_counters/tcpRetransSegs"),      // irdma
-            above(10, "Tcp/RetransSegs"),
-            above(1, "TcpExt/TCPTimeouts"),
-        ],
+        counters: "
+            rxe 1 hw_counters out_of_seq_request rcvd_seq_err completer_retry_err
+            rxe 0 hw_counters retry_exceeded_err
+            mlx5 1 hw_counters out_of_sequence packet_seq_err implied_nak_seq_err
+            mlx5 1 hw_counters local_ack_timeout_err roce_adp_retrans
+            mlx5 0 hw_counters req_transport_retries_exceeded roce_adp_retrans_to
+            mlx4 1 hw_counters rq_num_oos sq_num_oos sq_num_to sq_num_tree
+            bnxt_re 1 hw_counters to_retransmits seq_err_naks_rcvd missing_resp oos_drop_count
+            bnxt_re 0 hw_counters max_retry_exceeded
+            irdma 1 hw_counters tcpRetransSegs
+            - 10 Tcp RetransSegs
+            - 1 TcpExt TCPTimeouts",
     },
     Cause {
         kind: WarningKind::Duplicates,
         text: "requests arrived more than once",
         help: "look for a network loop, or for acknowledgements that were lost or late on the way back",
-        counters: &[
-            above(1, "hw_counters/duplicate_request"), // rxe, mlx5
-            above(1, "hw_counters/rq_num_dup"),        // mlx4
-            above(1, "hw_counters/dup_req"),           // bnxt_re
-            above(10, "TcpExt/TCPDSACKOldSent"),
-        ],
+        counters: "
+            rxe,mlx5 1 hw_counters duplicate_request
+            mlx4 1 hw_counters rq_num_dup
+            bnxt_re 1 hw_counters dup_req
+            - 10 TcpExt TCPDSACKOldSent",
     },
     Cause {
         kind: WarningKind::RejectedRequests,
         text: "a device rejected requests",
         help: "look at the error of the test, and for other programs with errors on this port",
-        counters: &[
-            any("hw_counters/req_remote_access_errors"),   // mlx5
-            any("hw_counters/req_remote_invalid_request"), // mlx5
-            any("hw_counters/resp_local_length_error"),    // mlx5
-            any("hw_counters/resp_remote_access_errors"),  // mlx5
-            any("hw_counters/sq_num_rae"),                 // mlx4
-            any("hw_counters/sq_num_rire"),                // mlx4
-            any("hw_counters/remote_access_err"),          // bnxt_re
-            any("hw_counters/remote_invalid_req_err"),     // bnxt_re
-            any("hw_counters/rdma_read_wr_err"),           // efa
-            any("hw_counters/rdma_write_wr_err"),          // efa
-        ],
+        counters: "
+            mlx5 0 hw_counters req_remote_access_errors req_remote_invalid_request
+            mlx5 0 hw_counters resp_local_length_error resp_remote_access_errors
+            mlx4 0 hw_counters sq_num_rae sq_num_rire
+            bnxt_re 0 hw_counters remote_access_err remote_invalid_req_err
+            efa 0 hw_counters rdma_read_wr_err rdma_write_wr_err",
     },
     Cause {
         kind: WarningKind::Congestion,
         text: "congestion control (ECN, CNP) slowed the sender down",
         help: "look for other traffic to the same receiver, and check the ECN thresholds of the switches",
-        counters: &[
-            above(100, "hw_counters/np_ecn_marked_roce_packets"), // mlx5
-            above(100, "hw_counters/np_cnp_sent"),                // mlx5
-            above(100, "hw_counters/rp_cnp_handled"),             // mlx5
-            above(100, "hw_counters/rp_cnp_ignored"),             // mlx5
-            above(100, "hw_counters/roce_slow_restart_cnps"),     // mlx5
-            above(100, "hw_counters/rx_ecn_marked_pkts"),         // bnxt_re
-            above(100, "hw_counters/rx_cnp_pkts"),                // bnxt_re
-            above(100, "hw_counters/tx_cnp_pkts"),                // bnxt_re
-            above(100, "hw_counters/RxECNMrkd"),                  // irdma
-            above(100, "hw_counters/cnpHandled"),                 // irdma
-            above(100, "hw_counters/cnpIgnored"),                 // irdma
-            above(100, "hw_counters/cnpSent"),                    // irdma
-            above(100, "hw_counters/rx_cnp_pkt"),                 // hns
-            above(100, "hw_counters/tx_cnp_pkt"),                 // hns
-            above(10, "IpExt/InCEPkts"),
-            above(10, "TcpExt/TCPDeliveredCE"),
-        ],
+        counters: "
+            mlx5 100 hw_counters np_ecn_marked_roce_packets np_cnp_sent rp_cnp_handled
+            mlx5 100 hw_counters rp_cnp_ignored roce_slow_restart_cnps
+            bnxt_re 100 hw_counters rx_ecn_marked_pkts rx_cnp_pkts tx_cnp_pkts
+            irdma 100 hw_counters RxECNMrkd cnpHandled cnpIgnored cnpSent
+            hns 100 hw_counters rx_cnp_pkt tx_cnp_pkt
+            - 10 IpExt InCEPkts
+            - 10 TcpExt TCPDeliveredCE",
     },
     Cause {
         kind: WarningKind::PauseFrames,
         text: "flow control paused the link",
         help: "find the receiver that is too slow: the end that sends pause frames, or a host behind the same switch",
-        counters: &[
-            // Its unit depends on the device: clock ticks without flow control credits.
-            above(1_000_000, "counters/port_xmit_wait"),
-            above(100, "ethtool/rx_pause_ctrl_phy"), // mlx5
-            above(100, "ethtool/tx_pause_ctrl_phy"), // mlx5
-            above(100, "ethtool/rx_global_pause"),   // mlx5
-            above(100, "ethtool/tx_global_pause"),   // mlx5
-            above(100, "ethtool/rx_prio#_pause"),    // mlx5
-            above(100, "ethtool/tx_prio#_pause"),    // mlx5
-            any("ethtool/tx_pause_storm_warning_events"), // mlx5
-            any("ethtool/tx_pause_storm_error_events"), // mlx5
-            above(100, "ethtool/rx_pause"),          // mlx4_en
-            above(100, "ethtool/tx_pause"),          // mlx4_en
-            above(100, "ethtool/rx_pause_prio_#"),   // mlx4_en
-            above(100, "ethtool/tx_pause_prio_#"),   // mlx4_en
-            above(100, "ethtool/rx_pause_frames"),   // bnxt_en
-            above(100, "ethtool/tx_pause_frames"),   // bnxt_en
-            above(100, "ethtool/rx_pfc_ena_frames_pri#"), // bnxt_en
-            above(100, "ethtool/tx_pfc_ena_frames_pri#"), // bnxt_en
-            above(100, "ethtool/link_xoff_rx.nic"),  // ice
-            above(100, "ethtool/link_xoff_tx.nic"),  // ice
-            above(100, "ethtool/rx_priority_#_xoff.nic"), // ice
-            above(100, "ethtool/tx_priority_#_xoff.nic"), // ice
-        ],
+        counters: "
+            - 1000000 counters port_xmit_wait
+            mlx5 100 ethtool rx_pause_ctrl_phy tx_pause_ctrl_phy rx_global_pause tx_global_pause
+            mlx5 100 ethtool rx_prio#_pause tx_prio#_pause
+            mlx5 0 ethtool tx_pause_storm_warning_events tx_pause_storm_error_events
+            mlx4_en 100 ethtool rx_pause tx_pause rx_pause_prio_# tx_pause_prio_#
+            bnxt_en 100 ethtool rx_pause_frames tx_pause_frames rx_pfc_ena_frames_pri#
+            bnxt_en 100 ethtool tx_pfc_ena_frames_pri#
+            ice 100 ethtool link_xoff_rx.nic link_xoff_tx.nic rx_priority_#_xoff.nic
+            ice 100 ethtool tx_priority_#_xoff.nic",
     },
 ];

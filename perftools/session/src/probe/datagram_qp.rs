@@ -75,9 +75,6 @@ pub enum Event {
 
 impl DatagramQp {
     /// Creates a queue pair that is ready to send and to receive.
-    ///
-    /// # Errors
-    /// Returns an error if the device has no datagrams, or lacks resources.
     pub fn new(device: &OpenedDevice, qkey: Qkey) -> Result<Self> {
         let context = &device.context;
         let pd = context.alloc_pd()?;
@@ -136,9 +133,6 @@ impl DatagramQp {
     }
 
     /// Sends a packet. Returns `false` if too many are in flight.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn send(&mut self, packet: &Packet, to: Destination, tag: u64) -> Result<bool> {
         if self.qp.send_slots_free() == 0 {
             return Ok(false);
@@ -158,9 +152,6 @@ impl DatagramQp {
     }
 
     /// Waits for completions for at most `timeout`.
-    ///
-    /// # Errors
-    /// Returns an error if the device was removed.
     pub fn wait(&mut self, timeout: Duration) -> Result<()> {
         let timeout = if self.posted.is_empty() && !self.has_more {
             timeout
@@ -174,9 +165,6 @@ impl DatagramQp {
     }
 
     /// Adds completions to `events`, up to a limit.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<()> {
         events.append(&mut self.posted);
         self.has_more = true;

@@ -80,9 +80,6 @@ impl QpReflector {
     }
 
     /// Answers probes until the reflector must end.
-    ///
-    /// # Errors
-    /// Returns an error if the device fails.
     pub(super) fn run(&mut self, usage: &Usage) -> Result<()> {
         let mut events = Vec::new();
         let mut next_tag = 1;

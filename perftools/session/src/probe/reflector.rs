@@ -164,9 +164,6 @@ impl Reflectors {
 
     /// Returns the reflectors of all active ports, and starts those that do not run. `local` is the
     /// address of this host that the prober used.
-    ///
-    /// # Errors
-    /// Returns an error if none can be started.
     pub(crate) fn describe(&self, local: IpAddr) -> Result<Vec<ReflectorInfo>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let running = &mut *running;

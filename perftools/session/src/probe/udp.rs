@@ -42,9 +42,6 @@ pub struct Datagram {
 
 impl ProbeSocket {
     /// Binds a socket to a port of an address, or to a free one if the port is 0.
-    ///
-    /// # Errors
-    /// Returns an error if the address is not one of this host, or if the port is used.
     pub fn bind(address: IpAddr, port: u16) -> Result<Self> {
         let failed =
             |e: io::Error| Error::system(format!("cannot use UDP on the address {address}"), &e);
@@ -77,9 +74,6 @@ impl ProbeSocket {
     }
 
     /// Binds a socket to a port of all addresses of this host, or to a free one if the port is 0.
-    ///
-    /// # Errors
-    /// Returns an error if the port is used, or if the system has no free port or memory.
     pub fn bind_any(port: u16) -> Result<Self> {
         // A socket for IPv6 also sends to IPv4. Some hosts have no IPv6.
         Self::bind(Ipv6Addr::UNSPECIFIED.into(), port)
@@ -87,9 +81,6 @@ impl ProbeSocket {
     }
 
     /// Returns the address of the socket.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.socket
             .local_addr()

@@ -130,9 +130,6 @@ impl ControlReader {
     }
 
     /// Receives a message of at most `max` bytes, like [`receive`](Self::receive).
-    ///
-    /// # Errors
-    /// Returns the errors of [`receive`](Self::receive).
     pub fn receive_up_to<T: DeserializeOwned>(
         &mut self,
         timeout: Option<Duration>,
@@ -171,17 +168,11 @@ impl ControlWriter {
     }
 
     /// Sends a message, like [`frame::write()`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`frame::write()`].
     pub fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {
         frame::write(self, message)
     }
 
     /// Sends a message of at most `max` bytes, like [`frame::write_up_to`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`frame::write_up_to`].
     pub fn send_up_to<T: Serialize>(&mut self, message: &T, max: usize) -> Result<()> {
         frame::write_up_to(self, message, max)
     }
@@ -238,17 +229,11 @@ impl ControlStream {
     }
 
     /// Receives a message. See [`ControlReader::receive`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`ControlReader::receive`].
     pub fn receive<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         self.reader.receive(Some(timeout))
     }
 
     /// Receives a message of at most `max` bytes. See [`ControlReader::receive_up_to`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`ControlReader::receive_up_to`].
     pub fn receive_up_to<T: DeserializeOwned>(
         &mut self,
         timeout: Duration,
@@ -258,17 +243,11 @@ impl ControlStream {
     }
 
     /// Sends a message. See [`ControlWriter::send`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`ControlWriter::send`].
     pub fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {
         self.writer.send(message)
     }
 
     /// Sends a message of at most `max` bytes. See [`ControlWriter::send_up_to`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`ControlWriter::send_up_to`].
     pub fn send_up_to<T: Serialize>(&mut self, message: &T, max: usize) -> Result<()> {
         self.writer.send_up_to(message, max)
     }

@@ -26,9 +26,6 @@ pub fn write<T: Serialize>(stream: &mut impl Write, message: &T) -> Result<()> {
 }
 
 /// Writes a frame of at most `max` bytes, like [`write()`].
-///
-/// # Errors
-/// Returns the errors of [`write()`].
 pub fn write_up_to<T: Serialize>(stream: &mut impl Write, message: &T, max: usize) -> Result<()> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)
@@ -67,9 +64,6 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T> {
 }
 
 /// Reads a frame of at most `max` bytes, like [`read`].
-///
-/// # Errors
-/// Returns the errors of [`read`].
 pub fn read_up_to<T: DeserializeOwned>(stream: &mut impl Read, max: usize) -> Result<T> {
     let mut len = [0; 4];
     stream.read_exact(&mut len).map_err(|e| read_error(&e))?;
@@ -146,6 +140,7 @@ mod tests {
     use super::*;
     use crate::rperf::message::Message;
     use measure::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
+    use test_support::text::assert_contains;
 
     #[test]
     fn a_frame_holds_the_longest_payload_file() {
@@ -171,10 +166,7 @@ mod tests {
         let text = read::<Message>(&mut bytes.as_slice())
             .unwrap_err()
             .to_string();
-        assert!(
-            text.contains("4294967295") && text.contains("65536"),
-            "{text}"
-        );
+        assert_contains(&text, &["4294967295", "65536"]);
     }
 
     proptest::proptest! {

@@ -179,6 +179,7 @@ mod tests {
     use std::net::TcpListener;
 
     use base::error::Kind;
+    use test_support::text::assert_contains;
 
     use super::*;
     use crate::protocol::control_stream::ControlStream;
@@ -282,10 +283,7 @@ mod tests {
         send().unwrap();
         let error = send().unwrap_err();
         assert_eq!(error.kind(), Kind::Limit);
-        assert!(
-            error.to_string().contains("repeated the handshake"),
-            "{error}"
-        );
+        assert_contains(&error, &["repeated the handshake"]);
     }
 
     #[test]

@@ -170,9 +170,6 @@ pub fn read(stream: &mut impl Read) -> Result<Peer> {
 }
 
 /// Reads the greeting of a server, until it is complete or known not to be one.
-///
-/// # Errors
-/// The same as for [`read`].
 pub fn read_reply(stream: &mut impl Read) -> Result<Peer> {
     let mut bytes = [0; CONF_LEN];
     let len = read_while(stream, &mut bytes, |read| {
@@ -217,33 +214,21 @@ fn read_while(
 }
 
 /// Sends the greeting of a client.
-///
-/// # Errors
-/// Returns [`Kind::System`] if the connection broke.
 pub(crate) fn write_request(stream: &mut TcpStream) -> Result<()> {
     write_all(stream, &encode_request(PROTOCOL))
 }
 
 /// Sends the hello of a server.
-///
-/// # Errors
-/// Returns [`Kind::System`] if the connection broke.
 pub fn write(stream: &mut TcpStream) -> Result<()> {
     write_all(stream, &own(false).bytes)
 }
 
 /// Sends the hello of a server that requires a token.
-///
-/// # Errors
-/// Returns [`Kind::System`] if the connection broke.
 pub fn write_requiring_token(stream: &mut TcpStream) -> Result<()> {
     write_all(stream, &own(true).bytes)
 }
 
 /// Sends the hello of a server that does not serve the address of the client.
-///
-/// # Errors
-/// Returns [`Kind::System`] if the connection broke.
 pub(crate) fn write_rejection(stream: &mut TcpStream) -> Result<()> {
     let mut bytes = encode(PROTOCOL);
     bytes[FLAGS] = REJECTS_ADDRESS;
@@ -275,6 +260,7 @@ pub fn check(peer: &Hello, name: &str) -> Result<()> {
 mod tests {
     use super::*;
     use measure::data_key::DataKey;
+    use test_support::text::assert_contains;
 
     #[test]
     fn hello_reads_back_and_versions_are_compared() {
@@ -290,10 +276,7 @@ mod tests {
             panic!("no hello")
         };
         let text = check(&other, "the server").unwrap_err().to_string();
-        assert!(
-            text.contains("version 77") && text.contains(&format!("version {PROTOCOL} ")),
-            "{text}"
-        );
+        assert_contains(&text, &["version 77", &format!("version {PROTOCOL} ")]);
     }
 
     #[test]

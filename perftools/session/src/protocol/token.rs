@@ -74,17 +74,11 @@ impl Token {
     }
 
     /// Reads a secret from a line of text, without its line break.
-    ///
-    /// # Errors
-    /// Returns an error if the secret is too short or too long.
     pub fn from_line(line: &str) -> Result<Self> {
         Self::new(line.trim_end_matches(['\n', '\r']).into())
     }
 
     /// Creates a random secret.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel provides no random numbers.
     pub fn random() -> Result<Self> {
         let mut bytes = [0; RANDOM_LEN];
         getrandom::fill(&mut bytes)
@@ -157,6 +151,8 @@ fn to_hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use test_support::text::assert_contains;
+
     use super::*;
 
     #[test]
@@ -233,10 +229,7 @@ mod tests {
     fn a_token_file_of_another_user_is_rejected_for_root() {
         let path = Path::new("token");
         let error = check_owner(path, 1000, 0).unwrap_err().to_string();
-        assert!(
-            error.contains("(UID 1000); help: run `chown root token`"),
-            "{error}"
-        );
+        assert_contains(&error, &["(UID 1000); help: run `chown root token`"]);
         // An access control list lets a service read the file of an administrator.
         for (owner, reader) in [(0, 0), (1000, 1000), (0, 1000), (1000, 1001)] {
             check_owner(path, owner, reader).unwrap();

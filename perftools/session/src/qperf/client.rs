@@ -25,10 +25,6 @@ use crate::answer::Answer;
 use crate::hardware;
 
 /// Runs one test with a qperf server.
-///
-/// # Errors
-/// Returns an error if qperf does not support the test or an option, if the server reported an
-/// error, or if the test failed.
 pub(crate) fn run(
     stream: TcpStream,
     spec: &Spec,

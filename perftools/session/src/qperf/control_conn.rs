@@ -39,9 +39,6 @@ pub(crate) struct ControlConn {
 
 impl ControlConn {
     /// Wraps a connected stream of an end with this role. Setting `stop` ends all waits.
-    ///
-    /// # Errors
-    /// Returns an error if the options of the socket cannot be set.
     pub(crate) fn new(
         stream: TcpStream,
         role: Role,
@@ -73,9 +70,6 @@ impl ControlConn {
     }
 
     /// Sends all bytes.
-    ///
-    /// # Errors
-    /// Returns an error if the connection broke, or the error of the peer if it sent one.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<()> {
         (&self.stream)
             .write_all(bytes)
@@ -83,10 +77,6 @@ impl ControlConn {
     }
 
     /// Fills the buffer with received bytes. Error messages call them `what`.
-    ///
-    /// # Errors
-    /// Returns an error if the peer sent an error, closed the connection or sent nothing within the
-    /// timeout.
     pub(crate) fn receive(&self, bytes: &mut [u8], what: &str) -> Result<()> {
         self.receive_until(bytes, what, Instant::now() + self.timeout)
     }
@@ -195,18 +185,12 @@ impl ControlConn {
     }
 
     /// Synchronizes with the peer before the test: both ends send the same message.
-    ///
-    /// # Errors
-    /// Returns an error if the peer failed or sent other bytes.
     pub(crate) fn synchronize_before(&self) -> Result<()> {
         self.send(SYNC_BEFORE)?;
         self.expect(SYNC_BEFORE, "the synchronization before the test")
     }
 
     /// Waits for the message that the client sends after it has received the statistics.
-    ///
-    /// # Errors
-    /// Returns an error if the peer failed or sent other bytes.
     pub(crate) fn expect_sync_after(&self) -> Result<()> {
         self.expect(SYNC_AFTER, "the synchronization after the test")
     }
@@ -224,9 +208,6 @@ impl ControlConn {
     }
 
     /// Receives a number.
-    ///
-    /// # Errors
-    /// Returns the errors of [`ControlConn::receive`].
     pub(crate) fn receive_u32(&self, what: &str) -> Result<u32> {
         let mut bytes = [0; 4];
         self.receive(&mut bytes, what)?;

@@ -148,9 +148,6 @@ fn unsupported_test(name: &str) -> Error {
 }
 
 /// Converts the request to a specification.
-///
-/// # Errors
-/// Returns an error if a value of the request is out of range.
 pub fn spec_from_request(test: Test, request: &Request) -> Result<Spec> {
     let port = u16::try_from(request.port)
         .map_err(|_| Error::limit(format!("{} is not a valid port number", request.port)))?;

@@ -50,9 +50,6 @@ pub(super) struct ClientHooks<'a> {
 }
 
 /// Runs one test over a new control connection.
-///
-/// # Errors
-/// Returns an error if the server rejected the request, or the test failed.
 pub(crate) fn run<B: Backend>(
     mut stream: ControlStream,
     spec: &Spec,
@@ -96,9 +93,6 @@ pub(crate) fn run<B: Backend>(
 }
 
 /// Runs one test with an rperf server, under the control of the caller.
-///
-/// # Errors
-/// Returns the errors of [`run`], and an error if the server is a qperf.
 pub(super) fn run_controlled<B: Backend>(
     server_addr: &ServerAddr,
     spec: &Spec,
@@ -316,6 +310,7 @@ pub(super) fn test_info(spec: &Spec, sessions: u32) -> TestInfo {
 mod tests {
     use super::*;
     use measure::spec::test::Test;
+    use test_support::text::assert_contains;
 
     #[test]
     fn receiver_that_measured_nothing_is_a_failure() {
@@ -332,10 +327,7 @@ mod tests {
         // TCP is reliable, too, and its MTU is not the cause.
         let spec = Spec::new(Test::TcpBw);
         let error = check_arrival(&spec, None, &receiver, &sender).unwrap_err();
-        assert!(
-            error.to_string().contains("set --time (-t) higher"),
-            "{error}"
-        );
+        assert_contains(&error, &["set --time (-t) higher"]);
         // A timed test that moved nothing.
         let spec = Spec::new(Test::RcBw);
         let error = check_arrival(&spec, spec.test.plan(), &receiver, &receiver).unwrap_err();

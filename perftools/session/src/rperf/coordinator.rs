@@ -4,37 +4,13 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 
-use super::delegate::clock;
-use super::message::{ClientRequest, ClientResult, Message};
+use super::message::{ClientRequest, Message};
 use crate::connect::{self, ServerAddr};
+use crate::diagnosis::EncodedRecord;
 use crate::protocol::control_stream::ControlStream;
 
 /// Time without a heartbeat after which a server is considered dead.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Number of times that the clock of a server is read. The reading with the shortest round trip
-/// counts.
-const CLOCK_READINGS: u32 = 8;
-
-/// Difference between the clock of a server and that of this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockOffset {
-    /// The server's clock minus the clock of this process, in nanoseconds.
-    pub nanos: i64,
-    /// Largest error of the difference, in nanoseconds.
-    pub error: u64,
-}
-
-impl ClockOffset {
-    /// Converts a time of this process's clock.
-    pub fn to_server(self, nanos: u64) -> u64 {
-        nanos.saturating_add_signed(self.nanos)
-    }
-
-    /// Converts a time of the server's clock.
-    pub fn from_server(self, nanos: u64) -> u64 {
-        nanos.saturating_add_signed(self.nanos.saturating_neg())
-    }
-}
 
 /// A test that a server runs as a client.
 #[derive(Debug)]
@@ -46,22 +22,9 @@ pub struct RemoteTest {
     deadline: Instant,
 }
 
-/// Converts a time of a clock that began less than 292 years ago.
-fn signed(nanos: u64) -> i64 {
-    i64::try_from(nanos).unwrap_or(i64::MAX)
-}
-
-/// Returns the time of this process's clock in nanoseconds.
-pub fn now() -> u64 {
-    clock()
-}
-
 impl RemoteTest {
     /// Requests a test from the server at `client_addr`, called `client` in messages. The server
     /// must reply within `timeout` while the connection is made, and the test end within `limit`.
-    ///
-    /// # Errors
-    /// Returns an error if the server cannot be reached or is not an rperf server.
     pub fn request(
         client: &str,
         client_addr: &ServerAddr,
@@ -80,9 +43,6 @@ impl RemoteTest {
     }
 
     /// Waits until the test is connected.
-    ///
-    /// # Errors
-    /// Returns an error if the test failed or the server does not respond.
     pub fn wait_until_connected(&mut self) -> Result<()> {
         match self.receive()? {
             Message::Connected => Ok(()),
@@ -90,44 +50,13 @@ impl RemoteTest {
         }
     }
 
-    /// Compares the clock of the server with that of this process.
-    ///
-    /// # Errors
-    /// Returns an error if the test failed or the server does not respond.
-    pub fn clock_offset(&mut self) -> Result<ClockOffset> {
-        let mut best: Option<ClockOffset> = None;
-        for _ in 0..CLOCK_READINGS {
-            let before = clock();
-            self.stream.send(&Message::AskClock)?;
-            let server = match self.receive()? {
-                Message::Clock { nanos } => nanos,
-                other => return Err(other.unexpected(&self.client)),
-            };
-            let half = (clock() - before) / 2;
-            let reading = ClockOffset {
-                nanos: signed(server).wrapping_sub(signed(before + half)),
-                error: half + 1,
-            };
-            if best.is_none_or(|best| reading.error < best.error) {
-                best = Some(reading);
-            }
-        }
-        best.ok_or_else(|| Error::test("no reading of the server's clock"))
-    }
-
-    /// Starts the test at a time of the server's clock.
-    ///
-    /// # Errors
-    /// Returns an error if the connection broke.
-    pub fn start(&mut self, at: u64) -> Result<()> {
-        self.stream.send(&Message::Start { at })
+    /// Starts the test.
+    pub fn start(&mut self) -> Result<()> {
+        self.stream.send(&Message::Start)
     }
 
     /// Waits for the result.
-    ///
-    /// # Errors
-    /// Returns an error if the test failed or the server does not respond.
-    pub fn result(mut self) -> Result<ClientResult> {
+    pub fn result(mut self) -> Result<EncodedRecord> {
         match self.receive()? {
             Message::ClientResult(result) => Ok(result),
             other => Err(other.unexpected(&self.client)),

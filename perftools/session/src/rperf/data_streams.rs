@@ -66,9 +66,6 @@ pub(super) struct Expected<'a> {
 
 impl Expected<'_> {
     /// Waits for the next stream, and sends the server's number to the client.
-    ///
-    /// # Errors
-    /// Returns an error if none arrived within `timeout`, or if `gone` returned `true`.
     pub(super) fn accept(
         &self,
         buffers: u32,

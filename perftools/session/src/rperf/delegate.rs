@@ -7,9 +7,7 @@
 //!          ◀────────────────────────────── Heartbeat  once per second from now on
 //!                                                     connects to the peer and prepares the test
 //!          ◀────────────────────────────── Connected  if the test has a common start
-//!   AskClock ─────────────────────────────▶
-//!          ◀────────────────────────────── Clock      repeated a few times
-//!   Start (time of the server's clock) ───▶
+//!   Start ────────────────────────────────▶
 //!          ◀────────────────────────────── ClientResult
 //! ```
 //! The test ends when the coordinator disconnects.
@@ -17,7 +15,7 @@
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,9 +29,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::client::{self, ClientHooks};
 use super::context::SessionContext;
-use super::message::{ClientRequest, ClientResult, Message};
+use super::message::{ClientRequest, Message};
 use super::rules::Rules;
 use crate::connect::{self, ServerAddr};
+use crate::diagnosis::EncodedRecord;
 use crate::protocol::control_stream::{ControlReader, ControlStream, ControlWriter};
 
 /// Interval of the heartbeats.
@@ -46,18 +45,6 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest time that a coordinator may set for connecting to the peer.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(60);
-/// Time before a common start that the thread does not sleep, because it would wake up too late.
-const SPIN_TIME: Duration = Duration::from_micros(200);
-
-/// Returns the time of this process's clock in nanoseconds. It begins when it is first read.
-pub(super) fn clock() -> u64 {
-    u64::try_from(epoch().elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn epoch() -> Instant {
-    static EPOCH: OnceLock<Instant> = OnceLock::new();
-    *EPOCH.get_or_init(Instant::now)
-}
 
 /// Runs a requested test and sends its result.
 ///
@@ -104,7 +91,7 @@ fn run<B: Backend>(
     request: &ClientRequest,
     backend: &B,
     context: &SessionContext<'_>,
-) -> Result<ClientResult> {
+) -> Result<EncodedRecord> {
     let rules = context.rules;
     rules.admit_mesh()?;
     if !request.spec.test.moves_data() {
@@ -130,7 +117,7 @@ fn run<B: Backend>(
     };
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, starts) = sync_channel(1);
-    let (started, failure) = (OnceLock::new(), OnceLock::new());
+    let failure = OnceLock::new();
     let awaits_start = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = Watcher {
@@ -147,9 +134,10 @@ fn run<B: Backend>(
             if request.common_start {
                 awaits_start.store(true, Ordering::Relaxed);
                 connection.send(&Message::Connected)?;
-                wait_for_start(&starts)?;
+                starts
+                    .recv_timeout(START_TIMEOUT)
+                    .map_err(|_| Error::test("the coordinator did not start the test"))?;
             }
-            let _ = started.set(clock());
             (context.on_begin)(request.spec.test);
             Ok(())
         };
@@ -166,10 +154,7 @@ fn run<B: Backend>(
             .and_then(|stream| client::run_test(stream, &spec, backend, &control, &peer.interrupt));
         connection.end_reading();
         let result = result.map_err(|error| failure.get().cloned().unwrap_or(error))?;
-        Ok(ClientResult {
-            measured: context.diagnosis.record(result)?,
-            started: started.get().copied().unwrap_or_default(),
-        })
+        context.diagnosis.record(result)
     })
 }
 
@@ -230,25 +215,6 @@ fn numeric(address: &SocketAddr) -> String {
     }
 }
 
-/// Waits for the start that the coordinator announces.
-fn wait_for_start(starts: &Receiver<u64>) -> Result<()> {
-    let at = starts
-        .recv_timeout(START_TIMEOUT)
-        .map_err(|_| Error::test("the coordinator did not start the test"))?;
-    let latest = epoch().elapsed() + START_TIMEOUT;
-    let at = epoch() + Duration::from_nanos(at).min(latest);
-    loop {
-        let left = at.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        match left.checked_sub(SPIN_TIME) {
-            Some(time) if !time.is_zero() => std::thread::sleep(time),
-            _ => std::hint::spin_loop(),
-        }
-    }
-}
-
 /// Reads the connection to the coordinator while a test runs.
 struct Watcher<'a> {
     connection: &'a Connection,
@@ -259,7 +225,7 @@ struct Watcher<'a> {
     server_stop: &'a AtomicBool,
     /// The test is connected, and the coordinator has not started it yet.
     awaits_start: &'a AtomicBool,
-    starts: SyncSender<u64>,
+    starts: SyncSender<()>,
     /// Error of a coordinator that sends messages out of turn.
     failure: &'a OnceLock<Error>,
 }
@@ -298,12 +264,9 @@ impl Watcher<'_> {
             }
         }
         match self.reader.receive::<Message>(Some(MESSAGE_TIMEOUT))? {
-            Message::AskClock if self.awaits_start.load(Ordering::Relaxed) => {
-                self.connection.send(&Message::Clock { nanos: clock() })
-            }
             // A second start would fill the memory of this host, and no test needs one.
-            Message::Start { at } if self.awaits_start.swap(false, Ordering::Relaxed) => {
-                let _ = self.starts.try_send(at);
+            Message::Start if self.awaits_start.swap(false, Ordering::Relaxed) => {
+                let _ = self.starts.try_send(());
                 Ok(())
             }
             other => Err(other.unexpected("the coordinator")),

@@ -21,10 +21,6 @@ use crate::diagnosis::Diagnosis;
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs a test over several devices: a session for each specification, all at the same time.
-///
-/// # Errors
-/// Returns the error of the first session that fails, with the name of its device. It ends the
-/// other sessions.
 pub fn run<B: Backend>(
     server_addr: &ServerAddr,
     specs: &[Spec],

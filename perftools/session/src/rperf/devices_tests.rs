@@ -7,11 +7,12 @@ use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 use report::record::Measured;
+use test_support::text::assert_contains;
 
 use super::devices;
 use super::fake_backend::FakeBackend;
 use super::report_diagnosis::{Report, measured};
-use super::tests::{server_addr, with_server};
+use super::tests::{limited, server_addr, with_server};
 
 /// Returns the specifications of a test over the devices `d0`, `d1` and so on.
 fn specs(spec: &Spec, count: usize) -> Vec<Spec> {
@@ -36,11 +37,7 @@ fn run(address: std::net::SocketAddr, specs: &[Spec], backend: &FakeBackend) -> 
 fn sessions_start_together_and_are_summed() {
     with_server(8, |address, backend| {
         let time = Duration::from_secs(1);
-        let spec = Spec {
-            limit: Limit::Time(time),
-            ..Spec::new(Test::RcBw)
-        };
-        let specs = specs(&spec, 3);
+        let specs = specs(&limited(Test::RcBw, Limit::Time(time)), 3);
         let m = run(address, &specs, backend).unwrap();
         let names: Vec<&str> = m.devices.iter().map(|d| d.device.as_str()).collect();
         assert_eq!(names, ["d0", "d1", "d2"]);
@@ -83,18 +80,14 @@ fn threads_of_all_sessions_are_monitored() {
 #[test]
 fn a_failed_session_ends_the_others() {
     with_server(8, |address, backend| {
-        let spec = Spec {
-            limit: Limit::Time(Duration::from_secs(60)),
-            ..Spec::new(Test::RcBw)
-        };
+        let spec = limited(Test::RcBw, Limit::Time(Duration::from_secs(60)));
         let mut specs = specs(&spec, 3);
         specs[1].msg_size = 2 << 20;
         let begin = Instant::now();
-        let error = run(address, &specs, backend).unwrap_err().to_string();
-        assert!(
-            error.starts_with("d1: the server: ")
-                && error.contains("the maximum of fake0 is 1 MiB"),
-            "{error}"
+        let error = run(address, &specs, backend).unwrap_err();
+        assert_contains(
+            error,
+            &["d1: the server: ", "the maximum of fake0 is 1 MiB"],
         );
         assert!(begin.elapsed() < Duration::from_secs(10));
     });

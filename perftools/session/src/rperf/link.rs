@@ -86,9 +86,6 @@ impl ControlLink {
     /// `role` is the one of this end. Setting `stop` ends all waits. The messages
     /// that describe the queue pairs have room for `qps` of them, and the peer has more time to set
     /// up more of them.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be created. It has been sent to the peer.
     pub(crate) fn new(
         stream: ControlStream,
         role: Role,
@@ -172,27 +169,17 @@ impl ControlLink {
     }
 
     /// Sends a message.
-    ///
-    /// # Errors
-    /// Returns an error if the connection broke, or the error of the peer if it sent one.
     pub(crate) fn send(&self, message: &Message) -> Result<()> {
         self.shared.send(message)
     }
 
     /// Waits for the next message.
-    ///
-    /// # Errors
-    /// Returns an error if the peer sent an error, closed the connection or sent nothing within the
-    /// timeout.
     pub(crate) fn receive(&self) -> Result<Message> {
         self.receive_within(self.timeout)
     }
 
     /// Waits for the next message, like [`ControlLink::receive`]. The timeout is longer, because
     /// the peer first waits up to `wait` for something else, and reports if it waited in vain.
-    ///
-    /// # Errors
-    /// Returns the errors of [`ControlLink::receive`].
     pub(crate) fn receive_after_wait(&self, wait: Duration) -> Result<Message> {
         self.receive_within(self.timeout + wait)
     }
@@ -200,18 +187,12 @@ impl ControlLink {
     /// Waits for the next message, like [`ControlLink::receive`]. The timeout is longer, because
     /// the peer first sets up its queue pairs and registers, fills or checks `bytes` bytes of its
     /// memory.
-    ///
-    /// # Errors
-    /// Returns the errors of [`ControlLink::receive`].
     pub(crate) fn receive_after_set_up(&self, bytes: u64) -> Result<Message> {
         self.receive_within(self.timeout + self.set_up_time + memory_time(bytes))
     }
 
     /// Waits for the next message, like [`ControlLink::receive`]. The timeout is longer, because
     /// the peer checks `bytes` bytes of its memory before it sends the message.
-    ///
-    /// # Errors
-    /// Returns the errors of [`ControlLink::receive`].
     pub(crate) fn receive_after_memory_work(&self, bytes: u64) -> Result<Message> {
         self.receive_within(self.timeout + memory_time(bytes))
     }

@@ -82,20 +82,11 @@ pub enum Message {
     RunClient(Box<ClientRequest>),
     /// From the server that runs a test as a client: it is connected and waits for `Start`.
     Connected,
-    /// From a coordinator: requests the time of the server's clock.
-    AskClock,
-    /// From the server: the time of its clock.
-    Clock {
-        /// Time in nanoseconds.
-        nanos: u64,
-    },
     /// From a coordinator: the start of the test.
-    Start {
-        /// Time of the server's clock in nanoseconds.
-        at: u64,
-    },
-    /// From the server that ran a test as a client: its result.
-    ClientResult(ClientResult),
+    Start,
+    /// From the server that ran a test as a client: the record of the test, see
+    /// [`Diagnosis::record`](crate::diagnosis::Diagnosis::record).
+    ClientResult(EncodedRecord),
     /// From the server: it stops.
     Quitting,
     /// From either end: it failed, and the session ends.
@@ -121,15 +112,6 @@ pub struct ClientRequest {
     pub wait: Duration,
     /// Wait for [`Message::Start`] before the test starts.
     pub common_start: bool,
-}
-
-/// Result of a requested test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClientResult {
-    /// Record of the test: see [`Diagnosis::record`](crate::diagnosis::Diagnosis::record).
-    pub measured: EncodedRecord,
-    /// Time of the server's clock at which the test started, in nanoseconds.
-    pub started: u64,
 }
 
 /// Turn of [`Message::Ready`].
@@ -215,10 +197,10 @@ mod tests {
     fn records_are_parsed_by_the_coordinator_only() {
         // Parsed, each of these objects would take a hundred times its length.
         let text = format!("[{}0]", "{\"\":0},".repeat(9000));
-        let text = format!("{{\"client_result\":{{\"measured\":{text},\"started\":0}}}}");
+        let text = format!("{{\"client_result\":{text}}}");
         let Message::ClientResult(result) = serde_json::from_str(&text).unwrap() else {
             panic!("another message");
         };
-        assert!(text.contains(result.measured.0.get()));
+        assert!(text.contains(result.0.get()));
     }
 }

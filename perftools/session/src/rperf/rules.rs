@@ -145,9 +145,6 @@ fn lock(in_use: &Mutex<Footprint>) -> MutexGuard<'_, Footprint> {
 
 impl Rules {
     /// Creates the rules from the options of a server.
-    ///
-    /// # Errors
-    /// Returns an error if the token file cannot be used or a limit is 0.
     pub fn new(o: &ServerOptions) -> Result<Self> {
         let rules = Self {
             allow: o.allow.clone(),
@@ -195,18 +192,12 @@ impl Rules {
     }
 
     /// Checks that a client with this address may be served.
-    ///
-    /// # Errors
-    /// Returns an error if the address belongs to none of the networks.
     pub(crate) fn admit_host(&self, peer: IpAddr) -> Result<()> {
         networks::admit(&self.allow, peer)
     }
 
     /// Checks that this host may connect to a server in a mesh. This host itself is no exception:
     /// its other services may be reachable only from here.
-    ///
-    /// # Errors
-    /// Returns an error if the address belongs to none of the networks.
     pub(crate) fn admit_mesh_peer(&self, peer: IpAddr) -> Result<()> {
         if networks::contain(&self.allow, peer) {
             return Ok(());
@@ -219,17 +210,11 @@ impl Rules {
     }
 
     /// Checks that this host may send data to an RDMA address that the client at `peer` named.
-    ///
-    /// # Errors
-    /// Returns an error if the address is not the client's, and in none of the networks.
     pub(crate) fn admit_target(&self, peer: IpAddr, target: IpAddr) -> Result<()> {
         networks::admit_target(&self.allow, peer, target)
     }
 
     /// Checks that a coordinator may run tests from this host to other hosts.
-    ///
-    /// # Errors
-    /// Returns an error if the server was not started for a mesh.
     pub(crate) fn admit_mesh(&self) -> Result<()> {
         if self.mesh {
             return Ok(());
@@ -330,9 +315,6 @@ impl Rules {
 
     /// Checks that the client at `peer`, which is connected to this host's address `local`, may
     /// stop the server.
-    ///
-    /// # Errors
-    /// Returns an error if the client is on another host and remote quitting is not allowed.
     pub(crate) fn admit_quit(&self, local: IpAddr, peer: IpAddr) -> Result<()> {
         // A connection within one host has the same address at both ends.
         if self.remote_quit || peer.is_loopback() || peer == local {

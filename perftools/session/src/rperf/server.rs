@@ -72,9 +72,6 @@ impl<B: Backend> Service for Tests<'_, B> {
 
 impl Server {
     /// Listens on a port of `address`, or of all IPv6 and IPv4 addresses of this host.
-    ///
-    /// # Errors
-    /// Returns an error if the port is in use or requires privileges.
     pub fn bind(address: Option<IpAddr>, port: u16, rules: Rules) -> Result<Self> {
         let listener = Listener::bind(address, port).map_err(|e| {
             let error = Error::system(format!("cannot listen on port {port}"), &e);
@@ -135,9 +132,6 @@ impl Server {
     }
 
     /// Returns the address that the server listens on.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -148,9 +142,6 @@ impl Server {
     }
 
     /// Serves clients until the server is stopped, or must end to let the kernel remove a device.
-    ///
-    /// # Errors
-    /// Returns an error if the listening socket broke.
     pub fn run<B: Backend>(&mut self, backend: &B, diagnosis: &dyn Diagnosis) -> Result<Ended> {
         let tests = Tests {
             server: self,

@@ -8,13 +8,11 @@ use measure::data_key::DataKey;
 use measure::sockets::endpoint::ListenInfo;
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
-use measure::stats::monitor::MonitorOptions;
+use test_support::text::assert_contains;
 
 use super::fake_backend::FakeBackend;
 use super::message::Message;
-use super::report_diagnosis::Report;
-use super::tests::{connect_with_hello, server_addr, with_server};
-use crate::client;
+use super::tests::{connect_with_hello, limited, run, with_server};
 use crate::protocol::frame;
 use crate::protocol::hello::{self, PROTOCOL};
 
@@ -23,8 +21,7 @@ const LATE: Duration = Duration::from_millis(600);
 
 /// Returns a test of one message whose ends wait for 400 ms.
 fn one_message() -> Spec {
-    let mut spec = Spec::new(Test::TcpBw);
-    spec.limit = Limit::Messages(1);
+    let mut spec = limited(Test::TcpBw, Limit::Messages(1));
     spec.client.timeout = Duration::from_millis(400);
     spec.server.timeout = spec.client.timeout;
     spec
@@ -83,14 +80,7 @@ fn a_client_waits_for_the_error_of_a_late_server() {
             let text = "the first bytes are missing".into();
             frame::write(&mut stream, &Message::Error { text, help: None }).unwrap();
         });
-        let result = client::run(
-            &server_addr(address),
-            &spec,
-            &&FakeBackend::default(),
-            &Report,
-            MonitorOptions::default(),
-        );
-        let text = result.unwrap_err().to_string();
-        assert!(text.contains("the first bytes are missing"), "{text}");
+        let outcome = run(address, &spec, &FakeBackend::default());
+        assert_contains(outcome.unwrap_err(), &["the first bytes are missing"]);
     });
 }

@@ -11,6 +11,7 @@ use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::address::PortAddress;
 use measure::transport::{Backend, ClientEndpoints, ControlAddrs};
+use test_support::text::assert_contains;
 
 use super::fake_backend::{FakeBackend, connection_info};
 use super::message::Message;
@@ -36,63 +37,60 @@ pub(super) fn server_addr(address: SocketAddr) -> ServerAddr {
     }
 }
 
+/// Runs a test with this client.
+pub(super) fn run(address: SocketAddr, spec: &Spec, backend: &FakeBackend) -> Result<Answer> {
+    let options = MonitorOptions::default();
+    client::run(&server_addr(address), spec, &backend, &Report, options)
+}
+
+pub(super) fn limited(test: Test, limit: Limit) -> Spec {
+    Spec {
+        limit,
+        ..Spec::new(test)
+    }
+}
+
+/// Runs `body` with a server with these rules.
+pub(super) fn with_rules<T>(
+    rules: Rules,
+    backend: &FakeBackend,
+    body: impl FnOnce(SocketAddr) -> T,
+) -> T {
+    let mut server = Server::bind(Some(Ipv4Addr::LOCALHOST.into()), 0, rules)
+        .unwrap()
+        .quiet();
+    let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
+    std::thread::scope(|scope| {
+        let server_result = scope.spawn(|| server.run(&backend, &Report));
+        // A failed assertion must stop the server, because the scope waits for its thread.
+        let body = std::panic::AssertUnwindSafe(|| body(address));
+        let outcome = std::panic::catch_unwind(body);
+        stopper.stop();
+        let outcome = outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        assert_eq!(server_result.join().unwrap(), Ok(Ended::Stopped));
+        outcome
+    })
+}
+
 /// Runs `body` with a server. Checks that the server still responds afterwards, and stops it with
 /// `quit`.
 pub(super) fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeBackend)) {
     let backend = FakeBackend::default();
-    let mut server = Server::bind(
-        Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        0,
-        Rules::default().with_max_clients(max_clients),
-    )
-    .unwrap()
-    .quiet();
-    let address = server.local_addr().unwrap();
-    std::thread::scope(|scope| {
-        let (stopper, backend) = (server.stopper(), &backend);
-        let server_result = scope.spawn(move || server.run(&backend, &Report));
-        // A failed assertion must stop the server, because the scope waits for its thread.
-        let body = std::panic::AssertUnwindSafe(|| {
-            body(address, backend);
-            assert_responds(address);
-            let quit = retry_until_served(|| {
-                client::run(
-                    &server_addr(address),
-                    &Spec::new(Test::Quit),
-                    &backend,
-                    &Report,
-                    MonitorOptions::default(),
-                )
-            });
-            assert!(matches!(quit, Answer::Quit), "{quit:?}");
-        });
-        if let Err(panic) = std::panic::catch_unwind(body) {
-            stopper.stop();
-            std::panic::resume_unwind(panic);
+    let rules = Rules::default().with_max_clients(max_clients);
+    with_rules(rules, &backend, |address| {
+        body(address, &backend);
+        for spec in [Test::Conf, Test::Quit].map(Spec::new) {
+            retry_until_served(|| run(address, &spec, &backend));
         }
-        assert_eq!(server_result.join().unwrap(), Ok(Ended::Stopped));
-    });
-}
-
-/// Asserts that the server responds, once it has noticed that its earlier clients are gone.
-fn assert_responds(address: SocketAddr) {
-    retry_until_served(|| {
-        client::run(
-            &server_addr(address),
-            &Spec::new(Test::Conf),
-            &&FakeBackend::default(),
-            &Report,
-            MonitorOptions::default(),
-        )
     });
 }
 
 /// Repeats `run` while the server has its maximum number of clients.
-fn retry_until_served(run: impl Fn() -> Result<Answer>) -> Answer {
+fn retry_until_served(run: impl Fn() -> Result<Answer>) {
     let begin = Instant::now();
     loop {
         match run() {
-            Ok(outcome) => return outcome,
+            Ok(_) => return,
             Err(error)
                 if error.to_string().contains("its maximum number of clients")
                     && begin.elapsed() < Duration::from_secs(3) =>
@@ -115,6 +113,14 @@ pub(super) fn connect_with_hello(address: SocketAddr, protocol: u16) -> TcpStrea
     stream.read_exact(&mut reply).unwrap();
     assert!(matches!(hello::decode_reply(&reply), hello::Peer::Rperf(h) if h.protocol == PROTOCOL));
     stream
+}
+
+/// Reads a message, which is an error.
+fn read_error(stream: &mut TcpStream) -> String {
+    match frame::read(stream) {
+        Ok(Message::Error { text, .. }) => text,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Returns a connection that has requested a test and received the offer.
@@ -145,18 +151,8 @@ fn connect_with_offer(address: SocketAddr, backend: &FakeBackend, spec: Spec) ->
 fn both_ends_agree_on_the_counts() {
     with_server(8, |address, backend| {
         for (test, client_received) in [(Test::RcBw, 0), (Test::RcBiBw, 200), (Test::RcLat, 200)] {
-            let outcome = client::run(
-                &server_addr(address),
-                &Spec {
-                    limit: Limit::Messages(200),
-                    ..Spec::new(test).with_msg_size(1 << 10)
-                },
-                &backend,
-                &Report,
-                MonitorOptions::default(),
-            )
-            .unwrap();
-            let m = measured(outcome);
+            let spec = limited(test, Limit::Messages(200)).with_msg_size(1 << 10);
+            let m = measured(run(address, &spec, backend).unwrap());
             assert_eq!(
                 (m.local_stats.sent.msgs, m.remote_stats.received.msgs),
                 (200, 200),
@@ -176,8 +172,7 @@ fn ends_with_two_addresses_can_be_on_one_host() {
             bind: Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))),
             ..server_addr(address)
         };
-        let mut spec = Spec::new(Test::TcpLat);
-        spec.limit = Limit::Messages(10);
+        let spec = limited(Test::TcpLat, Limit::Messages(10));
         let options = MonitorOptions::default();
         let answer = client::run(&server_addr, &spec, &backend, &Report, options);
         let Ok(Answer::Measured(run)) = answer else {
@@ -205,12 +200,7 @@ fn counts_of_threads_are_summed_at_both_ends() {
             let answer = client::run(&server, &spec, &backend, &Report, monitor_options);
             let m = measured(answer.unwrap());
             let monitored: u64 = m.intervals.iter().map(|interval| interval.msgs).sum();
-            assert_eq!(
-                monitored,
-                200 + client_received,
-                "{test:?}: {:?}",
-                m.intervals
-            );
+            assert_eq!(monitored, 200 + client_received, "{:?}", m.intervals);
             assert_eq!(
                 (m.local_stats.sent.msgs, m.remote_stats.received.msgs),
                 (200, 200),
@@ -229,12 +219,8 @@ fn counts_of_threads_are_summed_at_both_ends() {
             threads: 2,
             ..Spec::new(Test::RcLat)
         };
-        let lat = lat.check();
-        assert!(
-            lat.unwrap_err()
-                .to_string()
-                .contains("rc_lat uses one thread; help: remove --threads")
-        );
+        let expected = "rc_lat uses one thread; help: remove --threads";
+        assert_contains(lat.check().unwrap_err(), &[expected]);
     });
 }
 
@@ -243,19 +229,8 @@ fn several_clients_are_served_concurrently() {
     with_server(8, |address, backend| {
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| {
-                    client::run(
-                        &server_addr(address),
-                        &Spec {
-                            limit: Limit::Time(Duration::from_millis(200)),
-                            ..Spec::new(Test::RcBw)
-                        },
-                        &backend,
-                        &Report,
-                        MonitorOptions::default(),
-                    )
-                    .unwrap()
-                });
+                let spec = limited(Test::RcBw, Limit::Time(Duration::from_millis(200)));
+                scope.spawn(move || run(address, &spec, backend).unwrap());
             }
         });
     });
@@ -266,30 +241,12 @@ fn server_checks_the_specification() {
     with_server(8, |address, backend| {
         let mut oversized = Spec::new(Test::RcBw);
         oversized.msg_size = 8 << 30;
-        let text = client::run(
-            &server_addr(address),
-            &oversized,
-            &backend,
-            &Report,
-            MonitorOptions::default(),
-        )
-        .unwrap_err()
-        .to_string();
-        assert!(
-            text.starts_with("the server: message size of 8 GiB: the maximum is 1 GiB"),
-            "{text}"
-        );
+        let error = run(address, &oversized, backend).unwrap_err();
+        let expected = "the server: message size of 8 GiB: the maximum is 1 GiB";
+        assert_contains(error, &[expected]);
         let large = Spec::new(Test::RcBw).with_msg_size(2 << 20);
-        let text = client::run(
-            &server_addr(address),
-            &large,
-            &backend,
-            &Report,
-            MonitorOptions::default(),
-        )
-        .unwrap_err()
-        .to_string();
-        assert!(text.contains("the maximum of fake0 is 1 MiB"), "{text}");
+        let error = run(address, &large, backend).unwrap_err();
+        assert_contains(error, &["the maximum of fake0 is 1 MiB"]);
     });
 }
 
@@ -297,13 +254,8 @@ fn server_checks_the_specification() {
 fn version_mismatch_names_both_versions() {
     with_server(8, |address, _| {
         let mut stream = connect_with_hello(address, 99);
-        let Ok(Message::Error { text, .. }) = frame::read(&mut stream) else {
-            panic!("no error")
-        };
-        assert!(
-            text.contains("version 99") && text.contains(&format!("version {PROTOCOL} ")),
-            "{text}"
-        );
+        let text = read_error(&mut stream);
+        assert_contains(&text, &["version 99", &format!("version {PROTOCOL} ")]);
     });
 }
 
@@ -344,12 +296,8 @@ fn idle_connections_do_not_delay_other_clients() {
     with_server(8, |address, backend| {
         let silent = TcpStream::connect(address).unwrap();
         let half_open = connect_with_hello(address, PROTOCOL);
-        let spec = Spec {
-            limit: Limit::Messages(10),
-            ..Spec::new(Test::RcLat)
-        };
-        let (server, options) = (server_addr(address), MonitorOptions::default());
-        client::run(&server, &spec, &backend, &Report, options).unwrap();
+        let spec = limited(Test::RcLat, Limit::Messages(10));
+        run(address, &spec, backend).unwrap();
         // The server still waits for the others.
         for mut idle in [silent, half_open] {
             idle.set_nonblocking(true).unwrap();
@@ -365,10 +313,7 @@ fn server_survives_the_loss_of_a_client() {
         let mut stream = connect_with_offer(
             address,
             backend,
-            Spec {
-                limit: Limit::Time(Duration::from_secs(60)),
-                ..Spec::new(Test::RcBw)
-            },
+            limited(Test::RcBw, Limit::Time(Duration::from_secs(60))),
         );
         frame::write(
             &mut stream,
@@ -398,9 +343,7 @@ fn silent_clients_get_a_timeout_error() {
         let mut spec = Spec::new(Test::RcBw);
         spec.server.timeout = Duration::from_millis(50);
         let mut stream = connect_with_offer(address, backend, spec);
-        let Ok(Message::Error { text, .. }) = frame::read(&mut stream) else {
-            panic!("no error")
-        };
+        let text = read_error(&mut stream);
         assert!(text.contains("the client sent nothing for 50 ms"), "{text}");
     });
 }
@@ -409,19 +352,8 @@ fn silent_clients_get_a_timeout_error() {
 fn clients_beyond_the_maximum_are_rejected() {
     with_server(1, |address, backend| {
         let first = connect_with_offer(address, backend, Spec::new(Test::RcBw));
-        let text = client::run(
-            &server_addr(address),
-            &Spec::new(Test::Conf),
-            &backend,
-            &Report,
-            MonitorOptions::default(),
-        )
-        .unwrap_err()
-        .to_string();
-        assert!(
-            text.contains("maximum number of clients, 1;") && text.contains("--max-clients"),
-            "{text}"
-        );
+        let error = run(address, &Spec::new(Test::Conf), backend).unwrap_err();
+        assert_contains(&error, &["maximum number of clients, 1;", "--max-clients"]);
         drop(first);
     });
 }
@@ -430,41 +362,21 @@ fn clients_beyond_the_maximum_are_rejected() {
 fn run_with_address(ip: &str) -> Result<Answer> {
     let mut rules = Rules::default();
     rules.allow = vec!["192.0.2.0/24".parse().unwrap()];
-    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, rules)
-        .unwrap()
-        .quiet();
-    let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
     let mut backend = FakeBackend::default();
     backend.client_addresses.push(PortAddress {
         ip: Some(ip.parse().unwrap()),
         prefix: 24,
         gid_index: Some(0),
     });
-    std::thread::scope(|scope| {
-        scope.spawn(|| server.run(&&backend, &Report));
-        let outcome = client::run(
-            &server_addr(address),
-            &Spec {
-                limit: Limit::Messages(10),
-                ..Spec::new(Test::UdLat)
-            },
-            &&backend,
-            &Report,
-            MonitorOptions::default(),
-        );
-        stopper.stop();
-        outcome
-    })
+    let spec = limited(Test::UdLat, Limit::Messages(10));
+    with_rules(rules, &backend, |address| run(address, &spec, &backend))
 }
 
 #[test]
 fn data_is_not_sent_to_addresses_outside_the_allowed_networks() {
     run_with_address("192.0.2.1").unwrap();
-    let text = run_with_address("203.0.113.1").unwrap_err().to_string();
-    assert!(
-        text.contains("RDMA address 203.0.113.1 is neither"),
-        "{text}"
-    );
+    let error = run_with_address("203.0.113.1").unwrap_err();
+    assert_contains(error, &["RDMA address 203.0.113.1 is neither"]);
 }
 
 #[test]
@@ -478,16 +390,8 @@ fn stopped_server_notifies_its_clients() {
         let backend = &backend;
         let server_result = scope.spawn(move || server.run(&backend, &Report));
         let client_result = scope.spawn(move || {
-            client::run(
-                &server_addr(address),
-                &Spec {
-                    limit: Limit::Time(Duration::from_secs(60)),
-                    ..Spec::new(Test::RcBw)
-                },
-                &backend,
-                &Report,
-                MonitorOptions::default(),
-            )
+            let spec = limited(Test::RcBw, Limit::Time(Duration::from_secs(60)));
+            run(address, &spec, backend)
         });
         std::thread::sleep(Duration::from_millis(200));
         stopper.stop();
@@ -507,25 +411,14 @@ fn unexpected_messages_are_rejected() {
         ] {
             let mut stream = connect_with_hello(address, PROTOCOL);
             frame::write(&mut stream, &message).unwrap();
-            let Ok(Message::Error { text, .. }) = frame::read(&mut stream) else {
-                panic!("no error")
-            };
+            let text = read_error(&mut stream);
             assert!(text.contains("unexpected message"), "{text}");
         }
         let mut stream = connect_with_hello(address, PROTOCOL);
         let spec = Box::new(Spec::new(Test::RcBw));
-        frame::write(
-            &mut stream,
-            &Message::Request {
-                spec,
-                client_info: None,
-            },
-        )
-        .unwrap();
-        assert!(matches!(
-            frame::read(&mut stream),
-            Ok(Message::Error { .. })
-        ));
+        let client_info = None;
+        frame::write(&mut stream, &Message::Request { spec, client_info }).unwrap();
+        read_error(&mut stream);
     });
 }
 
@@ -540,44 +433,21 @@ fn other_services_are_not_taken_for_rperf() {
             .0
             .write_all(b"220 ftp.example.org ready\r\n")
     });
-    let text = client::run(
-        &server_addr(address),
-        &Spec::new(Test::Conf),
-        &&FakeBackend::default(),
-        &Report,
-        MonitorOptions::default(),
-    )
-    .unwrap_err()
-    .to_string();
-    assert!(text.contains("other than an rperf server"), "{text}");
+    let outcome = run(address, &Spec::new(Test::Conf), &FakeBackend::default());
+    assert_contains(outcome.unwrap_err(), &["other than an rperf server"]);
     service.join().unwrap().unwrap();
 }
 
 #[test]
 fn unreachable_server_is_reported_in_time() {
     let server_addr = ServerAddr {
-        host: "127.0.0.1".into(),
-        port: 1,
         wait: Duration::from_millis(300),
-        bind: None,
-        token: None,
-        qperf: false,
-        interrupt: Interrupt::default(),
+        ..server_addr(SocketAddr::from(([127, 0, 0, 1], 1)))
     };
-    let begin = Instant::now();
-    let text = client::run(
-        &server_addr,
-        &Spec::new(Test::Conf),
-        &&FakeBackend::default(),
-        &Report,
-        MonitorOptions::default(),
-    )
-    .unwrap_err()
-    .to_string();
-    assert!(
-        text.contains("cannot reach the server") && text.contains("300 ms"),
-        "{text}"
-    );
+    let (spec, backend) = (Spec::new(Test::Conf), FakeBackend::default());
+    let (begin, options) = (Instant::now(), MonitorOptions::default());
+    let outcome = client::run(&server_addr, &spec, &&backend, &Report, options);
+    assert_contains(outcome.unwrap_err(), &["cannot reach the server", "300 ms"]);
     assert!(begin.elapsed() < Duration::from_secs(2));
 }
 

@@ -131,9 +131,6 @@ impl Connections {
     ///
     /// If there are too many threads, it waits at most a second until the thread of a closed
     /// connection ends.
-    ///
-    /// # Errors
-    /// Returns an error if there are no file descriptors.
     pub fn register(
         &self,
         stream: &TcpStream,
@@ -241,10 +238,6 @@ pub fn counted_address(peer: IpAddr) -> IpAddr {
 
 impl Registration<'_> {
     /// Makes the connection a session, which ends after `max_time` at the latest.
-    ///
-    /// # Errors
-    /// Returns an error if the server has its maximum number of sessions, or if it has closed the
-    /// connection.
     pub fn begin_session(&self, max_time: Duration) -> Result<()> {
         let (begin, max_wait) = (Instant::now(), self.connections.max_wait);
         let mut open = self.connections.open();

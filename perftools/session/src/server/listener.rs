@@ -58,9 +58,6 @@ impl Stopper {
     }
 
     /// Stops the server when the process receives SIGTERM, SIGINT or SIGHUP.
-    ///
-    /// # Errors
-    /// Returns an error if the signal handlers cannot be installed.
     pub fn stop_on_signals(&self) -> Result<()> {
         for signal in stop_signals() {
             let system = |e| Error::system("cannot catch signals", &e);
@@ -76,9 +73,6 @@ impl Stopper {
 
 impl Listener {
     /// Listens on a port of `address`, or of all IPv6 and IPv4 addresses of this host.
-    ///
-    /// # Errors
-    /// Returns an error if the port is in use or requires privileges.
     pub fn bind(address: Option<IpAddr>, port: u16) -> io::Result<Self> {
         let socket = match address {
             Some(ip) => listen(SocketAddr::new(ip, port), false),
@@ -94,9 +88,6 @@ impl Listener {
     }
 
     /// Returns the listening socket that is the standard input of this process, if it is one.
-    ///
-    /// # Errors
-    /// Returns an error if there are no file descriptors.
     pub fn from_stdin() -> io::Result<Option<Self>> {
         let stdin = io::stdin();
         if !SockRef::from(&stdin).is_listener().unwrap_or(false) {
@@ -122,17 +113,11 @@ impl Listener {
     }
 
     /// Returns the socket as the standard input of a program, for [`from_stdin`](Self::from_stdin).
-    ///
-    /// # Errors
-    /// Returns an error if there are no file descriptors.
     pub fn to_stdin(&self) -> io::Result<Stdio> {
         Ok(Stdio::from(self.socket.as_fd().try_clone_to_owned()?))
     }
 
     /// Returns the address of the socket.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.socket
             .local_addr()
@@ -146,9 +131,6 @@ impl Listener {
 
     /// Waits for the next connection, at most for a second. After a failure it waits shortly,
     /// because connections that end release file descriptors and memory.
-    ///
-    /// # Errors
-    /// Returns an error if the socket broke.
     pub(crate) fn accept(&self) -> Result<Accepted> {
         let mut fds = [
             PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),

@@ -47,9 +47,6 @@ pub trait Service: Sync {
 
 /// Serves each connection on a thread of its own until the server is stopped, or must end to let
 /// the kernel remove a device.
-///
-/// # Errors
-/// Returns an error if the listening socket broke.
 pub fn run(listener: &Listener, connections: &Connections, service: &dyn Service) -> Result<Ended> {
     let mut next_check = Instant::now();
     scope(|scope| {

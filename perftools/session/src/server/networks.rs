@@ -8,9 +8,6 @@ use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 
 /// Checks that a client with this address may be served: it is on this host, in one of the
 /// networks, or there are no networks.
-///
-/// # Errors
-/// Returns an error if the address belongs to none of the networks.
 pub fn admit(networks: &[IpNet], peer: IpAddr) -> Result<()> {
     let peer = peer.to_canonical();
     if contain(networks, peer) || is_this_host(peer) {
@@ -29,9 +26,6 @@ pub(crate) fn contain(networks: &[IpNet], ip: IpAddr) -> bool {
 /// Checks that this host may send the data of a test to `target`, an address that the client at
 /// `peer` named: it is the client's own or link-local, a network of this host contains it, it is in
 /// one of `networks`, or there are none. Otherwise a client could make this host send to any other.
-///
-/// # Errors
-/// Returns an error if the address is none of these.
 pub(crate) fn admit_target(networks: &[IpNet], peer: IpAddr, target: IpAddr) -> Result<()> {
     let target = target.to_canonical();
     let is_link_local = match target {

@@ -261,6 +261,8 @@ pub fn fix_script(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use test_support::text::assert_contains;
+
     use super::*;
 
     #[test]
@@ -279,10 +281,7 @@ mod tests {
             "{script}"
         );
         for by_hand in ["rm /etc/file", "reseat the cable", "a b"] {
-            assert!(
-                script.contains(&format!("\n# by hand: {by_hand}\n")),
-                "{script}"
-            );
+            assert_contains(&script, &[&format!("\n# by hand: {by_hand}\n")]);
         }
     }
 

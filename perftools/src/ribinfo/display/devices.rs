@@ -39,9 +39,6 @@ struct DeviceRow<'a> {
 
 /// Shows all devices, one device, or one port of each. The status is not 0 if a device cannot be
 /// opened.
-///
-/// # Errors
-/// Returns an error if the devices cannot be listed, or if the device or port does not exist.
 pub fn show(
     root: &Root,
     verbose: bool,

@@ -18,9 +18,6 @@ struct GidLine<'a> {
 }
 
 /// Lists the entries of all GID tables.
-///
-/// # Errors
-/// Returns an error if there is no device, or if the JSON cannot be written.
 pub fn show(root: &Root, json: bool) -> Result<String> {
     let devices = super::devices(root)?;
     let rows: Vec<GidLine<'_>> = devices

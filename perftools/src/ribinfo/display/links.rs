@@ -26,9 +26,6 @@ struct LinkRow<'a> {
 }
 
 /// Lists the links of all ports.
-///
-/// # Errors
-/// Returns an error if there is no device, or if the JSON cannot be written.
 pub fn show(root: &Root, json: bool) -> Result<String> {
     let devices = super::devices(root)?;
     let rows: Vec<LinkRow<'_>> = devices

@@ -21,9 +21,6 @@ use serde::Serialize;
 pub(super) const PROBLEM: u8 = 1;
 
 /// Returns the devices of the kernel.
-///
-/// # Errors
-/// Returns an error if there are none.
 pub(super) fn devices(root: &Root) -> Result<Vec<Device>> {
     let devices = device::all(root);
     if devices.is_empty() {
@@ -39,9 +36,6 @@ pub(crate) fn no_device() -> Error {
 }
 
 /// Returns the devices that libibverbs lists.
-///
-/// # Errors
-/// Returns an error if there are none, or if they cannot be listed.
 fn verbs(root: &Root) -> Result<Fact<Verbs>> {
     let verbs = root.probe().verbs;
     if verbs.devices.is_empty() && root.list("/sys/class/infiniband").is_empty() {
@@ -66,9 +60,6 @@ pub fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
 }
 
 /// Writes a value as JSON with a final newline.
-///
-/// # Errors
-/// Returns an error if the value cannot be written as JSON.
 pub(super) fn json<T: Serialize>(value: &T) -> Result<String> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Error::protocol(format!("cannot write JSON: {e}")))?;

@@ -34,9 +34,6 @@ struct CaPort<'a> {
 }
 
 /// Shows all devices, one device, or one port of a device.
-///
-/// # Errors
-/// Returns an error if there is no device, or not that device or port.
 pub fn show(root: &Root, device: Option<&str>, port: Option<u32>, json: bool) -> Result<String> {
     let devices = super::devices(root)?;
     let chosen: Vec<&Device> = devices

@@ -106,9 +106,6 @@ pub(crate) struct ObservedListener {
 
 impl ObservedListener {
     /// Listens for clients on an address.
-    ///
-    /// # Errors
-    /// Returns an error if the address or its port cannot be used.
     pub(crate) fn bind(address: SocketAddr) -> rdmacm::Result<Self> {
         let listener = Listener::bind(address, BACKLOG)?;
         let socket = ListeningSocket::of(listener.local_addr());
@@ -134,9 +131,6 @@ fn listen_again(address: SocketAddr, stop: &StopFlag) -> rdmacm::Result<Observed
 
 /// Serves each client on a thread of its own until `stop` is set. Goes on after a connection could
 /// not be accepted, and listens again if the driver closes the listener.
-///
-/// # Errors
-/// Returns an error if the device of the listener was removed.
 pub(crate) fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
     let address = listener.local_addr();
     thread::scope(|scope| {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use base::device_id::DeviceId;
 use base::error::{Error, Result};
 use base::units::parse_time;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory, Parser};
 use fleet::mesh::launch::StartMethod;
 use fleet::mesh::schedule::MeshPattern;
@@ -27,7 +26,7 @@ use super::{Invocation, TestRun, parse_options};
 )]
 pub struct MeshArgs {
     /// Order of the measurements
-    #[arg(long, value_name = "PATTERN", default_value = "pairs", value_parser = pattern_parser())]
+    #[arg(long, value_name = "PATTERN", default_value = "pairs")]
     pub pattern: MeshPattern,
     /// RDMA devices to measure on each host, such as mlx5_0,mlx5_1, or `all` with an active port;
     /// only pairs of the same technology are measured [default: one, selected by address]
@@ -36,12 +35,9 @@ pub struct MeshArgs {
     /// Read the hosts from a file with one host, or HOST:PORT, per line
     #[arg(long, value_name = "FILE")]
     pub hosts_file: Option<PathBuf>,
-    /// Use the pods that a Kubernetes label selector matches, such as app=rperf
-    #[arg(long, value_name = "LABEL=VALUE")]
-    pub selector: Option<String>,
     /// Start the servers, and stop them at the end; slurm also finds the hosts of the job [default:
     /// servers run already, with --mesh]
-    #[arg(long, value_name = "HOW", value_parser = start_parser())]
+    #[arg(long, value_name = "HOW")]
     pub start: Option<StartMethod>,
     /// Command that starts a server [default: the one of --start]
     #[arg(long, value_name = "COMMAND", requires = "start")]
@@ -61,9 +57,6 @@ pub struct MeshArgs {
     /// Write the results to this file while they are measured
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Continue the run of the file of --record
-    #[arg(long, requires = "record")]
-    pub resume: bool,
     /// Write a page with heat maps to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -95,22 +88,6 @@ pub struct MeshInvocation {
     pub global: Options,
     /// Options of the mesh.
     pub mesh: MeshArgs,
-}
-
-fn pattern_parser() -> impl TypedValueParser<Value = MeshPattern> {
-    let values = MeshPattern::ALL.map(|p| PossibleValue::new(p.name()).help(p.about()));
-    PossibleValuesParser::new(values).try_map(|name| {
-        let found = MeshPattern::ALL.into_iter().find(|p| p.name() == name);
-        found.ok_or("unknown pattern")
-    })
-}
-
-fn start_parser() -> impl TypedValueParser<Value = StartMethod> {
-    let values = StartMethod::ALL.map(|s| PossibleValue::new(s.name()).help(s.about()));
-    PossibleValuesParser::new(values).try_map(|name| {
-        let found = StartMethod::ALL.into_iter().find(|s| s.name() == name);
-        found.ok_or("unknown method")
-    })
 }
 
 /// Parses a percentage as a fraction.
@@ -187,23 +164,18 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
             parameters: Vec::new(),
         });
     }
-    let sources = [
-        host.is_some(),
-        mesh.hosts_file.is_some(),
-        mesh.selector.is_some(),
-    ];
-    match sources.iter().filter(|s| **s).count() {
-        0 if mesh.start != Some(StartMethod::Slurm) => {
+    match (&host, &mesh.hosts_file) {
+        (None, None) if mesh.start != Some(StartMethod::Slurm) => {
             return Err(Error::usage("no hosts").with_help(
-                "name the hosts, as in `rperf mesh node1,node2 rc_bw`, or use --hosts-file or --selector",
+                "name the hosts, as in `rperf mesh node1,node2 rc_bw`, or use --hosts-file",
             ));
         }
-        0 | 1 => {}
-        _ => {
+        (Some(_), Some(_)) => {
             return Err(Error::usage(
-                "the hosts are given more than once; expected one of HOST,…, --hosts-file and --selector",
+                "the hosts are given more than once; expected HOST,… or --hosts-file",
             ));
         }
+        _ => {}
     }
     let hosts = host.map_or_else(Vec::new, |list| {
         let names = list.split(',').filter(|name| !name.is_empty());
@@ -268,7 +240,6 @@ mod tests {
             ("rc_bw", "no hosts"),
             ("a,b --hosts-file f rc_bw", "more than once"),
             ("a,b --pattern star rc_bw", "all-to-all"),
-            ("a,b --resume rc_bw", "--record"),
             ("a,b --repeat 3 rc_bw", "does not support --repeat"),
             ("a,b --bits rc_bw", "does not support --bits"),
             ("a,b -v rc_bw", "does not support --verbose"),

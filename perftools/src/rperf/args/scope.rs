@@ -61,9 +61,6 @@ pub(super) fn is_not_in(word: &str, command: OtherCommand) -> bool {
 }
 
 /// Checks the options of a server.
-///
-/// # Errors
-/// A usage error if one is an option of a client.
 pub(super) fn check_server(options: &[String]) -> Result<()> {
     match options.iter().find(|word| !is_of_server(word)) {
         Some(option) => Err(Error::usage(format!(
@@ -76,9 +73,6 @@ pub(super) fn check_server(options: &[String]) -> Result<()> {
 }
 
 /// Checks the options of a client.
-///
-/// # Errors
-/// A usage error if one is an option of a server.
 pub(super) fn check_client(options: &[String]) -> Result<()> {
     let is_of_server = |word: &&String| matches!(of(word), Scope::Server);
     match options.iter().find(is_of_server) {
@@ -92,9 +86,6 @@ pub(super) fn check_client(options: &[String]) -> Result<()> {
 }
 
 /// Checks the options of a run with both ends on this host.
-///
-/// # Errors
-/// A usage error if one describes the connection to another host.
 pub(super) fn check_one_host(options: &[String]) -> Result<()> {
     let is_of_connection =
         |word: &&String| option::find(name(word)).is_some_and(|o| o.entry.is_of_connection);

@@ -21,10 +21,6 @@ enum Step {
 
 /// Returns the options to add for each run of a sweep: one empty list if `options` contain no
 /// sweep.
-///
-/// # Errors
-/// A usage error if a loop is malformed, is over an option without a number, never ends, or has too
-/// many values.
 pub(crate) fn runs(options: &Options) -> Result<Vec<Vec<String>>> {
     let mut runs = vec![Vec::new()];
     for text in &options.tuning.loops {

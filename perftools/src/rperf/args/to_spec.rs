@@ -12,10 +12,6 @@ use super::per_end::{End, value};
 impl Options {
     /// Builds the specifications of `test` from these options: one, or one for each of several
     /// devices, whose sessions run at the same time.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Options::to_spec`], and a usage error if the test or an option does
-    /// not support several devices.
     pub fn to_specs(&self, test: Test) -> Result<Vec<Spec>> {
         let spec = self.to_spec(test)?;
         if !test.moves_data() || !self.names_several_devices() {

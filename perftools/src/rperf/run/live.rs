@@ -91,9 +91,6 @@ impl LiveOutput {
     }
 
     /// Ends the test and clears its progress bar.
-    ///
-    /// # Errors
-    /// Returns the first error from writing an interval.
     pub(super) fn end(&self) -> Result<(), Error> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,7 +1,6 @@
 //! Runs `rperf mesh`.
 
 use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
-use std::path::Path;
 use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
@@ -9,9 +8,8 @@ use base::files::replace;
 use base::log;
 use fleet::mesh::coordinator::{self, MeshProgress, has_failed};
 use fleet::mesh::devices::{self, Devices};
-use fleet::mesh::endpoint::Endpoint;
 use fleet::mesh::hosts::{self, Host};
-use fleet::mesh::launch::{Launch, StartMethod, pods};
+use fleet::mesh::launch::Launch;
 use fleet::mesh::matrix::Matrix;
 use fleet::mesh::outlier::{CellState, Location, SlowLimits};
 use fleet::mesh::record::{MeshRecord, MeshTest, RecordFile};
@@ -22,7 +20,7 @@ use session::protocol::token::Token;
 
 use super::print;
 use crate::rperf::args::TestRun;
-use crate::rperf::args::mesh::{MeshArgs, MeshInvocation};
+use crate::rperf::args::mesh::MeshInvocation;
 
 /// Number of endpoints up to which the matrix is shown while it grows.
 const MAX_LIVE: usize = 24;
@@ -36,8 +34,7 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
     let MeshInvocation { global, mesh, .. } = invocation;
     let hosts = find_hosts(invocation)?;
     let endpoints = devices::hosts(&hosts, global.port)?;
-    let mut record = new_record(invocation, endpoints)?;
-    let old = earlier_record(mesh)?;
+    let tests = tests(invocation)?;
     log::start_writer("rperf")?;
     let (token, _started) = match mesh.start {
         None => {
@@ -58,12 +55,12 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
         }
     };
     let devices = Devices::new(&mesh.devices);
-    record = if let Some((old, path)) = old {
-        resumed(&record, old, &devices, path)?
-    } else {
-        let endpoints = devices::expand(record.endpoints, &devices, token.as_ref());
-        MeshRecord::new(record.pattern, record.limits, endpoints, record.tests)
+    let endpoints = devices::expand(endpoints, &devices, token.as_ref());
+    let limits = SlowLimits {
+        latency: mesh.slow_latency,
+        bandwidth: mesh.slow_bandwidth,
     };
+    let mut record = MeshRecord::new(mesh.pattern, limits, endpoints, tests);
     let create = |path| RecordFile::create(path, &record);
     let mut file = mesh.record.as_deref().map(create).transpose()?;
     let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
@@ -159,9 +156,6 @@ fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
     if let Some(path) = &mesh.hosts_file {
         return hosts::read_file(path);
     }
-    if let Some(selector) = &mesh.selector {
-        return pods(mesh_launcher(mesh), selector);
-    }
     if !invocation.hosts.is_empty() {
         return invocation
             .hosts
@@ -172,17 +166,8 @@ fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
     hosts::slurm_job().map_err(|e| e.context("--start slurm"))
 }
 
-/// Returns the command of kubectl.
-fn mesh_launcher(mesh: &MeshArgs) -> &str {
-    match (mesh.start, &mesh.launcher) {
-        (Some(StartMethod::Kubectl), Some(launcher)) => launcher,
-        _ => "kubectl",
-    }
-}
-
-/// Returns an empty record, with an endpoint for each host.
-fn new_record(invocation: &MeshInvocation, endpoints: Vec<Endpoint>) -> Result<MeshRecord> {
-    let mesh = &invocation.mesh;
+/// Returns the tests, each with a unique label.
+fn tests(invocation: &MeshInvocation) -> Result<Vec<MeshTest>> {
     let mut tests: Vec<MeshTest> = Vec::new();
     for TestRun { test, options, .. } in &invocation.tests {
         let same = tests.iter().filter(|t| t.spec.test == *test).count();
@@ -195,52 +180,7 @@ fn new_record(invocation: &MeshInvocation, endpoints: Vec<Endpoint>) -> Result<M
             spec: options.to_spec(*test)?,
         });
     }
-    let limits = SlowLimits {
-        latency: mesh.slow_latency,
-        bandwidth: mesh.slow_bandwidth,
-    };
-    Ok(MeshRecord::new(mesh.pattern, limits, endpoints, tests))
-}
-
-/// Reads the record of the earlier part of a run that is resumed.
-fn earlier_record(mesh: &MeshArgs) -> Result<Option<(MeshRecord, &Path)>> {
-    let Some(path) = mesh.record.as_deref().filter(|path| path.exists()) else {
-        return Ok(None);
-    };
-    if !mesh.resume {
-        return Err(
-            Error::usage(format!("the record {} exists", path.display()))
-                .with_help("add --resume to continue its run, or name another file"),
-        );
-    }
-    Ok(Some((MeshRecord::read(path)?, path)))
-}
-
-/// Returns the record of the earlier part of a run, with the rules for outliers of `new`. The
-/// devices of the hosts are those of the earlier part.
-fn resumed(
-    new: &MeshRecord,
-    mut old: MeshRecord,
-    devices: &Devices,
-    path: &Path,
-) -> Result<MeshRecord> {
-    let mut hosts: Vec<_> = old.endpoints.iter().map(|e| (&e.host, e.port)).collect();
-    hosts.dedup();
-    let is_same = old.pattern == new.pattern
-        && hosts
-            .into_iter()
-            .eq(new.endpoints.iter().map(|e| (&e.host, e.port)))
-        && devices.are_of(&old.endpoints)
-        && old.tests == new.tests;
-    if !is_same {
-        return Err(Error::usage(format!(
-            "cannot resume from {}: it has other hosts, devices, tests or another pattern",
-            path.display()
-        ))
-        .with_help("repeat the command line of its run, or name another file"));
-    }
-    old.limits = new.limits;
-    Ok(old)
+    Ok(tests)
 }
 
 /// Shows the progress on a terminal.

@@ -86,9 +86,6 @@ pub(super) fn compare(old: &str, new: &str, threshold: Option<f64>) -> Result<()
 
 /// Renders records as an HTML page, to the file `output` or to standard output. Each file has an
 /// optional name for its run.
-///
-/// # Errors
-/// Returns an error if a file cannot be read or has no tests, or if the page cannot be written.
 pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -> Result<()> {
     if let [(_, path)] = files {
         if let Some(record) = read_mesh(path)? {

@@ -1,6 +1,7 @@
 //! Options that tune a test.
 
 use test_support::process;
+use test_support::text::assert_contains;
 
 use super::{connect_options, sum_of_both_ends};
 use crate::common::{Server, connects_directly, devices, fails, json, rperf, run};
@@ -61,10 +62,7 @@ fn tuning_options_do_not_change_the_data() {
         let text = fails(&format!("-i {device} -cm1 --mtu 256 rc_bw"), 1);
         assert!(text.contains("rdma_cm selects the MTU"), "{text}");
         let text = fails(&format!("-i {device} --gid-index 77 rc_bw"), 1);
-        assert!(
-            text.contains("no GID 77") && text.contains("--gid-index"),
-            "{text}"
-        );
+        assert_contains(&text, &["no GID 77", "--gid-index"]);
         let text = fails(&format!("-i {device} --cpu-affinity node77 -n 1 rc_bw"), 1);
         assert!(text.contains("NUMA node 77"), "{text}");
     }
@@ -148,9 +146,9 @@ fn options_of_perftest_do_not_change_the_data() {
             }
         }
         let text = fails(&format!("-i {device} --cq-vector 9999 -n 1 rc_bw"), 1);
-        assert!(
-            text.contains("completion vector 9999") && text.contains("help: set --cq-vector below"),
-            "{text}"
+        assert_contains(
+            &text,
+            &["completion vector 9999", "help: set --cq-vector below"],
         );
         // A path by rdma_cm has the flow label that the kernel chooses.
         let text = if connects_directly(&device) {

@@ -2,99 +2,27 @@
 
 use std::fmt::Write as _;
 
-use super::mistakes::{DRIVERS, MISTAKES, findings, lines};
-
-/// Remedies, and lines that make the host as it is after them.
-const APPLIED: &[(&str, &str)] = &[
-    (
-        "ip link set net0 down && ip link set net0 up",
-        "gid rdma0 0 fe80::ff:fe00:77 \"RoCE v2\" net0",
-    ),
-    ("chmod 0666", "open-node uverbs0"),
-    (
-        "remount,dev",
-        "/proc/mounts = devtmpfs /dev devtmpfs rw 0 0\nopen-node uverbs0",
-    ),
-    ("DeviceAllow", "open-node uverbs0"),
-    ("restorecon", "open-node uverbs0"),
-    ("udevadm trigger", "add-node uverbs0"),
-    ("modprobe ib_uverbs", "load ib_uverbs"),
-    ("modprobe rdma_ucm", "load rdma_ucm"),
-    ("modprobe ib_umad", "load ib_umad"),
-    ("modprobe xprtrdma", "load rpcrdma"),
-    ("modprobe -r rds_tcp", "unload rds_tcp"),
-    ("hard memlock unlimited", "memlock 16000000"),
-    ("--ulimit", "memlock 16000000"),
-    (
-        "replace 64 by unlimited",
-        "/etc/security/limits.conf = * hard memlock unlimited",
-    ),
-    (
-        "ip link set net0 up",
-        "/sys/class/net/net0/flags = 0x1003\nstate rdma0 ACTIVE",
-    ),
-    (
-        "reseat the cable and",
-        "/sys/class/net/net0/carrier = 1\nstate rdma0 ACTIVE",
-    ),
-    ("ibportstate", "state rdma0 ACTIVE"),
-    ("ip link set net0.7 mtu 9000", "mtu net0.7 9000"),
-    (
-        "ip link set net0 mtu 4200",
-        "mtu net0 4200\nactive-mtu rdma0 5",
-    ),
-    ("ip link set ib0 up", "/sys/class/net/ib0/flags = 0x1003"),
-    ("ip link set ib0 mtu 65520", "mtu ib0 65520"),
-    (
-        "infiniband.transport-mode datagram",
-        "/etc/NetworkManager/system-connections/a.nmconnection = [connection]\\ntype=infiniband\\ninterface-name=ib0\\n[infiniband]\\ntransport-mode=datagram",
-    ),
-    (
-        "arp_ignore=1",
-        "/proc/sys/net/ipv4/conf/all/arp_ignore = 1\n/proc/sys/net/ipv4/conf/all/arp_announce = 2",
-    ),
-    (
-        "cpupower",
-        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor = performance",
-    ),
-    (
-        "default_roce_mode",
-        "/sys/kernel/config/rdma_cm/rdma0/ports/1/default_roce_mode = RoCE v2",
-    ),
-    (
-        "rdma,port=20049 in /etc/fstab",
-        "/etc/fstab = h:/a /a nfs rdma,port=20049 0 0",
-    ),
-    ("mkdir /srv/data", "/srv/data/file = x"),
-    (
-        "defmember=full",
-        "/sys/class/infiniband/rdma0/ports/1/pkeys/0 = 0xffff",
-    ),
-];
+use super::mistakes::{findings, lines, planted};
+use super::reports::entries;
 
 #[test]
 fn applied_remedies_leave_no_finding() {
+    let (mistakes, remedies) = (entries("mistakes"), entries("remedies"));
     let (mut applied, mut wrong) = (0, String::new());
-    for (word, driver) in DRIVERS {
-        let is_for = |filter: &str, value: &str| filter.is_empty() || filter == value;
-        let mistakes = MISTAKES.iter();
-        for mistake in mistakes.filter(|m| is_for(m.word, word) && is_for(m.driver, driver)) {
-            let mut all = lines(word, driver, 1);
-            all.extend(mistake.lines.lines().map(str::to_owned));
-            let remedies = findings(mistake.lines, &all).into_iter();
-            let remedies: Vec<String> = remedies.filter_map(|found| found.remedy).collect();
-            let by = |remedy: &str| APPLIED.iter().find(|(words, _)| remedy.contains(words));
-            let [remedy] = remedies.as_slice() else {
-                continue;
-            };
-            let Some((_, lines)) = by(remedy) else {
-                continue;
-            };
-            applied += 1;
-            all.extend(lines.lines().map(str::to_owned));
-            for left in findings(remedy, &all) {
-                writeln!(wrong, "{word} {driver}: {remedy}\n    {left}").expect("a string");
-            }
+    for (mistake, mut lines) in planted(&mistakes) {
+        let found = findings(&mistake.source, &lines).into_iter();
+        let found: Vec<String> = found.filter_map(|found| found.remedy).collect();
+        let [remedy] = found.as_slice() else {
+            continue;
+        };
+        let known = remedies.iter().find(|known| remedy.contains(&known.source));
+        let Some(known) = known else {
+            continue;
+        };
+        applied += 1;
+        lines.extend_from_slice(&known.host);
+        for left in findings(remedy, &lines) {
+            writeln!(wrong, "{}: {remedy}\n    {left}", mistake.source).expect("a string");
         }
     }
     println!("{applied} remedies applied");

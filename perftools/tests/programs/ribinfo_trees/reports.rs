@@ -16,18 +16,18 @@ const GOAL: usize = 98;
 /// Number of reports that the files must have.
 const COUNT: usize = 500;
 
-/// A public report.
-struct Report {
-    /// The repository and number.
-    source: String,
+/// An entry of a file: a public report, or a planted mistake.
+pub(super) struct Report {
+    /// The repository and number of a report.
+    pub(super) source: String,
     /// Lines that make the host.
-    host: Vec<String>,
+    pub(super) host: Vec<String>,
     /// The expected findings. None for a healthy host.
-    expected: Vec<Expected>,
+    pub(super) expected: Vec<Expected>,
 }
 
 /// An expected finding.
-struct Expected {
+pub(super) struct Expected {
     /// A finding that is no problem.
     is_note: bool,
     check: String,
@@ -35,12 +35,15 @@ struct Expected {
     remedy: String,
 }
 
-/// Returns the reports of all files.
-fn reports() -> Vec<Report> {
+/// First words of an entry, before its source.
+const KINDS: [&str; 3] = ["report", "mistake", "remedy"];
+
+/// Returns the entries of all files whose names end so.
+pub(super) fn entries(end: &str) -> Vec<Report> {
     let mut reports: Vec<Report> = Vec::new();
     let files = fs::read_dir(DIRECTORY).expect("the reports").flatten();
     let mut files: Vec<_> = files.map(|file| file.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|end| end == "reports"));
+    files.retain(|path| path.extension().is_some_and(|found| found == end));
     files.sort();
     for path in files {
         let text = fs::read_to_string(&path).expect("reports");
@@ -48,9 +51,10 @@ fn reports() -> Vec<Report> {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            if let Some(source) = line.strip_prefix("report ") {
-                let is_dated = source.split(' ').count() == 2 && source.contains('/');
-                assert!(is_dated, "{line}: expected REPOSITORY#NUMBER DATE");
+            if let Some((_, source)) = line
+                .split_once(' ')
+                .filter(|(kind, _)| KINDS.contains(kind))
+            {
                 reports.push(Report {
                     source: source.to_owned(),
                     host: Vec::new(),
@@ -104,7 +108,7 @@ fn findings(report: &Report) -> Vec<Finding> {
 
 impl Expected {
     /// Returns `true` if the finding has the cause and the remedy.
-    fn is(&self, finding: &Finding) -> bool {
+    pub(super) fn is(&self, finding: &Finding) -> bool {
         let remedy = finding.remedy.as_deref().unwrap_or_default();
         (finding.level < Level::Warning) == self.is_note
             && finding.check == self.check
@@ -115,13 +119,15 @@ impl Expected {
 
 #[test]
 fn causes_of_public_reports_are_found() {
-    let reports = reports();
+    let reports = entries("reports");
     let (mut right, mut wrong, mut alarms) = (0, String::new(), String::new());
     for report in &reports {
+        let source = &report.source;
+        let is_dated = source.split(' ').count() == 2 && source.contains('/');
+        assert!(is_dated, "{source}: expected REPOSITORY#NUMBER DATE");
         let findings = findings(report);
         let list: Vec<String> = findings.iter().map(ToString::to_string).collect();
         let list = list.join("\n    ");
-        let source = &report.source;
         let expected = &report.expected;
         let is_expected = |finding: &Finding| expected.iter().any(|expected| expected.is(finding));
         let is_found = |expected: &Expected| findings.iter().any(|finding| expected.is(finding));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use test_support::temp_dir::TempDir;
 
+const EXPECT: &str = "expect ";
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
 /// Returns the names of all trees.
@@ -30,15 +31,28 @@ pub(crate) fn hosts() -> Vec<PathBuf> {
 /// Writes a tree to a directory.
 ///
 /// A line of a tree is `PATH = TEXT`, `PATH -> TARGET`, `PATH <<` before lines up to `>>`, `PATH/`
-/// for a directory, `- PATH` for a file of the base that the tree lacks, or `base NAME`.
+/// for a directory, `- PATH` for a file of the base that the tree lacks, or `base NAME`. A tree
+/// with a fault has a line `expect TEXT => REMEDY`.
 pub(crate) fn unpack(name: &str) -> TempDir {
     let directory = TempDir::new();
     write(name, directory.path());
     directory
 }
 
+/// Returns words of the only finding on a tree, and words of its remedy.
+pub(crate) fn expected(name: &str) -> Option<(String, String)> {
+    let text = read(name);
+    let mut expected = text.lines().filter_map(|line| line.strip_prefix(EXPECT));
+    let (finding, remedy) = expected.next()?.split_once(" => ").expect("a remedy");
+    Some((finding.to_owned(), remedy.to_owned()))
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(format!("{FIXTURES}/trees/{name}.tree")).expect("a tree")
+}
+
 fn write(name: &str, to: &Path) {
-    let text = fs::read_to_string(format!("{FIXTURES}/trees/{name}.tree")).expect("a tree");
+    let text = read(name);
     let mut lines = text.lines();
     let create = |path: &str, content: &str| {
         let path = below(to, path);
@@ -46,6 +60,9 @@ fn write(name: &str, to: &Path) {
         fs::write(path, format!("{content}\n")).expect("a file");
     };
     while let Some(line) = lines.next() {
+        if line.starts_with(EXPECT) {
+            continue;
+        }
         if let Some(base) = line.strip_prefix("base ") {
             write(base, to);
         } else if let Some(path) = line.strip_prefix("- ") {

@@ -94,10 +94,6 @@ struct SocketRun<'a, P> {
 }
 
 /// Runs a loop over a socket, which must be non-blocking if `polled` is set.
-///
-/// # Errors
-/// Returns an error if the connection broke, the peer closed its connection or reported an error,
-/// no data moved within the timeout, or a received byte was wrong.
 pub(crate) fn run<P: Peer>(
     loop_kind: SocketLoop,
     socket: &mut MessageSocket,

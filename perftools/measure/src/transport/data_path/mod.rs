@@ -188,9 +188,6 @@ impl VerbsDataPath {
 
     /// Makes [`DataPath::confirm_placement`] read from the peer after the last write. Required on
     /// iWARP, where an RDMA write completes before the peer has it.
-    ///
-    /// # Errors
-    /// Returns an error if the memory for the reads cannot be registered.
     pub(crate) fn confirming_placement(mut self, pd: &ProtectionDomain) -> Result<Self> {
         // The sink of a read on iWARP must be remotely writable.
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;

@@ -58,9 +58,6 @@ fn loop_kind(test: Test, plan: Plan, client: bool) -> QperfLoop {
 }
 
 /// Returns the plan of a test.
-///
-/// # Errors
-/// Returns an error if the test is not supported with a qperf peer.
 pub(super) fn plan(spec: &Spec, uses_cm: bool) -> Result<Plan> {
     let plan = spec
         .test

@@ -17,7 +17,7 @@ use measure::spec::test::Test;
 use options::Meaning::{self, Omitted, Value, Words};
 
 use super::scope;
-use options::{NOT_NEEDED, OPTIONS, OptionRow, find};
+use options::{NOT_NEEDED, OptionRow, find};
 
 /// The verb of a program of perftest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) fn help() -> String {
         let _ = writeln!(text, "    {program:<24}{test}");
     }
     text += "\nOptions:\n";
-    for row in OPTIONS {
+    for row in options::all() {
         let _ = writeln!(text, "    {:<24}{}", row.names(), row.equivalent());
     }
     text + "\nDifferences: a test runs for 2 s instead of a number of iterations (-n). rperf polls for\na while and then sleeps; --wait poll polls without end, like perftest. Bandwidth is in\ndecimal units (MB/sec), with --bits in Gb/sec.\n"
@@ -122,9 +122,6 @@ impl Selection<'_> {
 
 /// Rejects a command line of perftest, with the equivalent line as the remedy, which `check`
 /// accepts.
-///
-/// # Errors
-/// A usage error if a word of the command line is a program of perftest.
 pub(super) fn reject(args: &[String], check: Check) -> Result<()> {
     let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
     if let Some(name) = args

@@ -1,5 +1,7 @@
 //! The options of perftest and their equivalents.
 
+use std::sync::LazyLock;
+
 /// Equivalent of an option of perftest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -66,60 +68,31 @@ const fn long(long: &'static str, takes_value: bool, meaning: Meaning) -> Option
 }
 
 pub(super) const NOT_NEEDED: Meaning = Omitted("not needed");
-const OTHER_MEMORY: Meaning = Omitted("memory is that of the host, or of a GPU with --gpu");
-const DCI_STREAMS: Meaning = Omitted("an initiator has no streams");
-const REORDER: Meaning = Omitted("the order of packets is a choice of the driver");
-const TPH: Meaning = Omitted("rperf sets no hints for PCIe transactions");
-const OFFLOAD: Meaning = Omitted("rperf measures no signatures and no encryption");
-const CUDA_MEMORY: Meaning = Omitted("--gpu uses memory of cuMemAlloc, by a dma-buf");
 const RAW: Meaning = Omitted("rperf does not measure raw Ethernet");
-const OTHER_GPU: Meaning = Omitted("rperf supports GPUs of CUDA only");
 
-/// The options of perftest, in the order of its help.
-pub(super) const OPTIONS: &[OptionRow] = &[
+/// The options of perftest with an equivalent, in the order of its help.
+const OPTIONS: &[OptionRow] = &[
     row('a', "all", false, Meaning::AllSizes),
     row('A', "atomic_type", true, Meaning::AtomicType),
     row('b', "bidirectional", false, Meaning::Bidirectional),
     row('c', "connection", true, Meaning::Connection),
-    row('C', "report-cycles", false, Omitted("times have units")),
     row('d', "ib-dev", true, Meaning::Device),
     row('D', "duration", true, Value("time")),
     row('e', "events", false, Words("--wait events")),
     row('X', "vector", true, Value("cq-vector")),
     row('f', "margin", true, Value("warm-up")),
-    row('F', "CPU-freq", false, NOT_NEEDED),
     row('g', "mcg", false, Meaning::Multicast),
     row('H', "report-histogram", false, Words("--json")),
     row('i', "ib-port", true, Meaning::DevicePort),
     row('I', "inline_size", true, Value("inline")),
     row('l', "post_list", true, Value("post-list")),
     long("recv_post_list", true, Value("recv-list")),
-    row(
-        'L',
-        "hop_limit",
-        true,
-        Omitted("the packets of a test are not limited in hops"),
-    ),
     row('m', "mtu", true, Value("mtu")),
-    row(
-        'M',
-        "MGID",
-        true,
-        Omitted("use --multicast-group with an IP address"),
-    ),
     row('n', "iters", true, Value("messages")),
-    row('N', "noPeak", false, NOT_NEEDED),
     row('o', "outs", true, Value("rd-atomic")),
-    row(
-        'O',
-        "dualport",
-        false,
-        Omitted("run one rperf for each port"),
-    ),
     row('p', "port", true, Value("port")),
     row('q', "qp", true, Value("qps")),
     row('Q', "cq-mod", true, Value("cq-moderation")),
-    row('r', "rx-depth", true, Omitted("receives follow --depth")),
     row('R', "rdma_cm", false, Words("--use-cm on")),
     row('s', "size", true, Value("msg-size")),
     row('S', "sl", true, Value("service-level")),
@@ -128,50 +101,15 @@ pub(super) const OPTIONS: &[OptionRow] = &[
     row('u', "qp-timeout", true, Value("qp-timeout")),
     row('U', "report-unsorted", false, Words("--samples --json")),
     row('w', "limit_bw", true, Meaning::LimitBandwidth),
-    row(
-        'W',
-        "report-counters",
-        true,
-        Omitted("all counters of the port are read, and shown with -vvs"),
-    ),
     row('x', "gid-index", true, Value("gid-index")),
-    row(
-        'y',
-        "limit_msgrate",
-        true,
-        Omitted("use --min-bw with a bandwidth"),
-    ),
-    row('z', "comm_rdma_cm", false, NOT_NEEDED),
     long("out_json", false, Words("--json")),
-    long("out_json_file", true, Omitted("use --json > FILE")),
     long("cpu_util", false, Words("--verbose=time")),
-    long("dlid", true, Omitted("the server sends its LID")),
-    long("dont_xchg_versions", false, NOT_NEEDED),
-    long("force-link", true, NOT_NEEDED),
     long("use-srq", false, Words("--srq")),
-    long("ipv6", false, NOT_NEEDED),
-    long("ipv6-addr", false, NOT_NEEDED),
     long("bind_source_ip", true, Value("bind")),
-    long(
-        "latency_gap",
-        true,
-        Omitted("the next message is sent when the reply has arrived"),
-    ),
-    long("mmap", true, OTHER_MEMORY),
-    long("mr_per_qp", false, Omitted("a thread has one registration")),
     long("odp", false, Words("--on-demand")),
-    long("output", true, Omitted("use --json")),
-    long(
-        "payload_file_path",
-        true,
-        Omitted("use --payload-file with a file of the bytes themselves"),
-    ),
-    long("use_old_post_send", false, NOT_NEEDED),
     long("perform_warm_up", false, Words("--warm-up 100ms")),
     long("pkey_index", true, Value("pkey-index")),
-    long("report-both", false, NOT_NEEDED),
     long("report_gbits", false, Meaning::Gigabits),
-    long("report-per-port", false, NOT_NEEDED),
     long("reversed", false, Words("--flip on")),
     long(
         "run_infinitely",
@@ -182,130 +120,91 @@ pub(super) const OPTIONS: &[OptionRow] = &[
     long("tclass", true, Value("traffic-class")),
     long("flow_label", true, Value("flow-label")),
     long("use_cuda", true, Meaning::Gpu),
-    long("use_cuda_dmabuf", false, NOT_NEEDED),
     long("use_hugepages", false, Words("--huge-pages 2M")),
-    long(
-        "use-null-mr",
-        false,
-        Omitted("the device discards the data, so the test would not transfer it"),
-    ),
-    long(
-        "wait_destroy",
-        true,
-        Omitted("queue pairs are destroyed when both ends are done"),
-    ),
     long(
         "disable_pcie_relaxed",
         false,
         Words("--relaxed-ordering off"),
     ),
     long("burst_size", true, Value("burst")),
-    long(
-        "typical_pkt_size",
-        true,
-        Omitted("the sender paces messages, not the device"),
-    ),
     long("rate_limit", true, Meaning::RateLimit),
     long("rate_units", true, Meaning::RateUnit),
-    long("rate_limit_type", true, NOT_NEEDED),
     long("write_with_imm", false, Meaning::WriteWithImmediate),
     long("report-histogrm", false, Words("--json")),
     long("data_validation", false, Words("--verify")),
-    long(
-        "data_validation_debug",
-        false,
-        Omitted("the error of --verify names the byte"),
-    ),
     long("pin_cores", true, Value("cpu-affinity")),
-    long("numa_node", true, Omitted("use --cpu-affinity nodeN")),
-    long("disable_numa", false, NOT_NEEDED),
-    long("no_lock", false, NOT_NEEDED),
-    long("disable_dynamic_polling", false, NOT_NEEDED),
-    long("cqe_poll", true, Omitted("a poll takes all entries")),
-    long(
-        "congest_type",
-        true,
-        Omitted("a setting of one driver (hns)"),
-    ),
-    long(
-        "connectionless",
-        false,
-        Omitted("the two ends always agree on a test"),
-    ),
-    long("log_dci_streams", true, DCI_STREAMS),
-    long("log_active_dci_streams", true, DCI_STREAMS),
     long("send_with_imm", false, Words("--immediate on")),
-    long(
-        "unsolicited_write",
-        false,
-        Omitted("each write with immediate data has a receive"),
-    ),
-    long("use_ooo", false, REORDER),
-    long("no_enhanced_reorder", false, REORDER),
-    long("tph_mem", true, TPH),
-    long("cpu_id", true, TPH),
-    long("ph", true, TPH),
-    long("sig_offload", false, OFFLOAD),
-    long("aes_xts", false, OFFLOAD),
-    long("encrypt_on_tx", false, OFFLOAD),
-    long("sig_before", false, OFFLOAD),
-    long("aes_block_size", true, OFFLOAD),
-    long("kek_path", true, OFFLOAD),
-    long("credentials_path", true, OFFLOAD),
-    long("data_enc_keys_number", true, OFFLOAD),
-    long("data_enc_key_app_path", true, OFFLOAD),
-    long("mmap-offset", true, OTHER_MEMORY),
-    long("use_ib_dm_dmabuf", true, OTHER_MEMORY),
-    long("use_data_direct", false, CUDA_MEMORY),
-    long("cuda_mem_type", true, CUDA_MEMORY),
-    long("use_cuda_pcie_mapping", false, CUDA_MEMORY),
-    long(
-        "gpu_touch",
-        true,
-        Omitted("only the RDMA device accesses the memory"),
-    ),
-    long("use_cuda_bus_id", true, Omitted("use --gpu cuda:N")),
-    long("use_rocm", true, OTHER_GPU),
-    long("use_rocm_dmabuf", false, OTHER_GPU),
-    long("use_musa", true, OTHER_GPU),
-    long("use_musa_bus_id", true, OTHER_GPU),
-    long("use_musa_dmabuf", false, OTHER_GPU),
-    long("use_musa_pcie_mapping", false, OTHER_GPU),
-    long("use_neuron", true, OTHER_GPU),
-    long("use_neuron_dmabuf", false, OTHER_GPU),
-    long("use_hl", true, OTHER_GPU),
-    long("use_mlu", true, OTHER_GPU),
-    long("use_mlu_dmabuf", false, OTHER_GPU),
-    long("use_opencl", true, OTHER_GPU),
-    long("opencl_platform_id", true, OTHER_GPU),
-    row('B', "source_mac", true, RAW),
-    row('E', "dest_mac", true, RAW),
-    row('J', "dest_ip", true, RAW),
-    row('j', "source_ip", true, RAW),
-    row('K', "dest_port", true, RAW),
-    row('k', "source_port", true, RAW),
-    row('Y', "ethertype", true, RAW),
-    row('Z', "server", false, RAW),
-    row('P', "client", false, RAW),
-    row('v', "mac_fwd", false, RAW),
-    row('G', "use_rss", false, RAW),
-    long("remote_mac", true, RAW),
-    long("local_mac", true, RAW),
-    long("remote_ip", true, RAW),
-    long("local_ip", true, RAW),
-    long("remote_port", true, RAW),
-    long("local_port", true, RAW),
-    long("tcp", false, RAW),
-    long("raw_ipv6", false, RAW),
-    long("raw_mcast", false, RAW),
-    long("promiscuous", false, RAW),
-    long("sniffer", false, RAW),
-    long("flows", true, RAW),
-    long("flows_burst", true, RAW),
-    long("reply_every", true, RAW),
-    long("vlan_en", false, RAW),
-    long("vlan_pcp", true, RAW),
 ];
+
+/// The options of perftest without an equivalent: the reason, then the names of each, with `=`
+/// if it takes a value.
+const OMITTED: &str = "\
+times have units: C,report-cycles
+not needed: F,CPU-freq N,noPeak z,comm_rdma_cm dont_xchg_versions force-link= ipv6 ipv6-addr
+not needed: use_old_post_send report-both report-per-port use_cuda_dmabuf rate_limit_type=
+not needed: disable_numa no_lock disable_dynamic_polling
+the packets of a test are not limited in hops: L,hop_limit=
+use --multicast-group with an IP address: M,MGID=
+run one rperf for each port: O,dualport
+receives follow --depth: r,rx-depth=
+all counters of the port are read, and shown with -vvs: W,report-counters=
+use --min-bw with a bandwidth: y,limit_msgrate=
+use --json > FILE: out_json_file=
+the server sends its LID: dlid=
+the next message is sent when the reply has arrived: latency_gap=
+memory is that of the host, or of a GPU with --gpu: mmap= mmap-offset= use_ib_dm_dmabuf=
+a thread has one registration: mr_per_qp
+use --json: output=
+use --payload-file with a file of the bytes themselves: payload_file_path=
+the device discards the data, so the test would not transfer it: use-null-mr
+queue pairs are destroyed when both ends are done: wait_destroy=
+the sender paces messages, not the device: typical_pkt_size=
+the error of --verify names the byte: data_validation_debug
+use --cpu-affinity nodeN: numa_node=
+a poll takes all entries: cqe_poll=
+a setting of one driver (hns): congest_type=
+the two ends always agree on a test: connectionless
+an initiator has no streams: log_dci_streams= log_active_dci_streams=
+each write with immediate data has a receive: unsolicited_write
+the order of packets is a choice of the driver: use_ooo no_enhanced_reorder
+rperf sets no hints for PCIe transactions: tph_mem= cpu_id= ph=
+rperf measures no signatures and no encryption: sig_offload aes_xts encrypt_on_tx sig_before
+rperf measures no signatures and no encryption: aes_block_size= kek_path= credentials_path=
+rperf measures no signatures and no encryption: data_enc_keys_number= data_enc_key_app_path=
+--gpu uses memory of cuMemAlloc, by a dma-buf: use_data_direct cuda_mem_type=
+--gpu uses memory of cuMemAlloc, by a dma-buf: use_cuda_pcie_mapping
+only the RDMA device accesses the memory: gpu_touch=
+use --gpu cuda:N: use_cuda_bus_id=
+rperf supports GPUs of CUDA only: use_rocm= use_rocm_dmabuf use_musa= use_musa_bus_id=
+rperf supports GPUs of CUDA only: use_musa_dmabuf use_musa_pcie_mapping use_neuron=
+rperf supports GPUs of CUDA only: use_neuron_dmabuf use_hl= use_mlu= use_mlu_dmabuf use_opencl=
+rperf supports GPUs of CUDA only: opencl_platform_id=
+rperf does not measure raw Ethernet: B,source_mac= E,dest_mac= J,dest_ip= j,source_ip=
+rperf does not measure raw Ethernet: K,dest_port= k,source_port= Y,ethertype= Z,server P,client
+rperf does not measure raw Ethernet: v,mac_fwd G,use_rss remote_mac= local_mac= remote_ip=
+rperf does not measure raw Ethernet: local_ip= remote_port= local_port= tcp raw_ipv6 raw_mcast
+rperf does not measure raw Ethernet: promiscuous sniffer flows= flows_burst= reply_every= vlan_en
+rperf does not measure raw Ethernet: vlan_pcp=";
+
+/// Returns the options of perftest.
+pub(super) fn all() -> impl Iterator<Item = &'static OptionRow> {
+    static OMITTED_ROWS: LazyLock<Vec<OptionRow>> = LazyLock::new(|| {
+        let groups = OMITTED.lines().filter_map(|line| line.split_once(": "));
+        let rows = groups.flat_map(|(reason, names)| {
+            names.split(' ').map(move |names| {
+                let (short, name) = names.split_once(',').unwrap_or(("", names));
+                OptionRow {
+                    short: short.chars().next(),
+                    long: name.trim_end_matches('='),
+                    takes_value: name.ends_with('='),
+                    meaning: Omitted(reason),
+                }
+            })
+        });
+        rows.collect()
+    });
+    OPTIONS.iter().chain(OMITTED_ROWS.iter())
+}
 
 impl OptionRow {
     /// Returns a phrase for the equivalent in rperf.
@@ -348,12 +247,12 @@ pub(super) fn find(name: &str) -> Option<&'static OptionRow> {
     let Some(long) = name.strip_prefix("--") else {
         let has_letter =
             |row: &&OptionRow| row.short.is_some_and(|short| name == format!("-{short}"));
-        return OPTIONS.iter().find(has_letter);
+        return all().find(has_letter);
     };
     let long = long.replace('_', "-");
     let names = |row: &OptionRow| row.long.replace('_', "-");
-    let mut rows = OPTIONS.iter().filter(|row| names(row).starts_with(&long));
-    match (OPTIONS.iter().find(|row| names(row) == long), rows.next()) {
+    let mut rows = all().filter(|row| names(row).starts_with(&long));
+    match (all().find(|row| names(row) == long), rows.next()) {
         (Some(row), _) => Some(row),
         (None, first) if !long.is_empty() && rows.next().is_none() => first,
         _ => None,

@@ -51,9 +51,6 @@ struct Completions<'a> {
 
 /// Runs the test: posts receives, synchronizes with the peer and moves data. Calls `begins` when
 /// the test begins.
-///
-/// # Errors
-/// Returns an error if the connection broke, the peer failed, or a result was wrong.
 pub(in crate::qperf) fn run(
     end: &mut QperfEndpoint,
     spec: &Spec,

@@ -1,15 +1,20 @@
-//! `ribinfo counters`.
+//! `ribinfo counters`: the counters of ports, once or those that increase.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
+use base::interrupt::Interrupt;
+use base::peer_text::printable_lines;
 use host::counters::Counters;
 use host::root::Root;
 use serde::Serialize;
 
-use super::screen::Screen;
-use crate::ribinfo::display;
+use super::display;
+use super::run::print;
+
+/// Longest time until a signal ends `--watch`.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A counter of a port.
 #[derive(Clone, Debug, Serialize)]
@@ -28,9 +33,6 @@ struct PortReading {
 }
 
 /// Reads the counters of the ports. `only` is a device, or a port such as `mlx5_0/1`.
-///
-/// # Errors
-/// Returns an error if there is no device, or no such port.
 fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortReading>> {
     let mut available = Vec::new();
     let mut ports = Vec::new();
@@ -59,9 +61,6 @@ fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortReading>> {
 }
 
 /// Returns the counters once. Those that are 0 are omitted, unless `all` is set.
-///
-/// # Errors
-/// Returns an error if there is no such port.
 pub(crate) fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Result<String> {
     let mut rows = Vec::new();
     for port in read(root, only)? {
@@ -83,14 +82,20 @@ pub(crate) fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Re
     })))
 }
 
-/// Shows the counters that increased, and by how much per second, until interrupted.
+/// Prints the counters that increased, and by how much per second, until interrupted.
 ///
 /// # Errors
 /// Returns an error if there is no such port, or the output is closed.
 pub(crate) fn watch(root: &Root, only: Option<&str>, interval: Duration) -> Result<()> {
-    let screen = Screen::new()?;
+    let interrupt = Interrupt::on_signals()?;
     let (mut before, mut at) = (read(root, only)?, Instant::now());
-    while screen.wait(interval) {
+    loop {
+        while at.elapsed() < interval {
+            if interrupt.is_set() {
+                return Ok(());
+            }
+            std::thread::sleep(CHECK_INTERVAL.min(interval));
+        }
         let (now, seconds) = (read(root, only)?, at.elapsed().as_secs_f64());
         at = Instant::now();
         let mut text = String::new();
@@ -109,13 +114,9 @@ pub(crate) fn watch(root: &Root, only: Option<&str>, interval: Duration) -> Resu
                 );
             }
         }
-        if screen.is_terminal() && text.is_empty() {
-            "no counter increased\n".clone_into(&mut text);
-        }
-        screen.show(&text)?;
+        print(&printable_lines(&text))?;
         before = now;
     }
-    Ok(())
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a figure of a few digits")]
