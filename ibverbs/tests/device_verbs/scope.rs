@@ -9,8 +9,7 @@ use ibverbs::{
 };
 
 use crate::lab::{
-    self, LeakCheck, Pair, devices_with, extended_and_classic, forget, pair, pair_with_access,
-    roce, verb,
+    self, Pair, devices_with, forget, pair, pair_with_access, roce, roce_paths, verb,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -30,90 +29,82 @@ fn retire_on(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn borrowed_memory_is_sent_and_received() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let Pair {
-                pd,
-                mut cq,
-                mut a,
-                mut b,
-            } = pair(&context, options);
-            let message: Vec<u8> = (0..=255).cycle().take(100_000).collect();
-            let mut reply = vec![0; 200_000];
-            b.post_recv(wr::recv(pd.buf(100_000).expect("buffer")).tag(9))
-                .expect("receive");
-            a.scope(|scope| {
-                let reply = scope.lend_mut(&mut reply)?;
-                let lent = scope.lend(&message)?;
-                assert_eq!((lent.len(), reply.len()), (100_000, 200_000));
-                scope.post_recv(wr::recv(reply.slice(50_000..200_000).expect("in range")))?;
-                scope.post_send(wr::send(lent.slice(1..100_000).expect("in range")))?;
-                assert_eq!(scope.lent_in_flight(), 2);
-                let mut replied = None;
-                scope.wait(&mut cq, LONG, |item| match item {
-                    Ok(retired) => retired.check().expect("success"),
-                    Err(completion) => {
-                        let retired = b.retire(completion).expect("posted on the peer");
-                        if retired.tag() == 9 {
-                            b.post_send(wr::send(
-                                retired.into_buf().expect("posted with a buffer"),
-                            ))
+    for (context, options) in roce_paths() {
+        let Pair {
+            pd,
+            mut cq,
+            mut a,
+            mut b,
+        } = pair(&context, options);
+        let message: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+        let mut reply = vec![0; 200_000];
+        b.post_recv(wr::recv(pd.buf(100_000).expect("buffer")).tag(9))
+            .expect("receive");
+        a.scope(|scope| {
+            let reply = scope.lend_mut(&mut reply)?;
+            let lent = scope.lend(&message)?;
+            assert_eq!((lent.len(), reply.len()), (100_000, 200_000));
+            scope.post_recv(wr::recv(reply.slice(50_000..200_000).expect("in range")))?;
+            scope.post_send(wr::send(lent.slice(1..100_000).expect("in range")))?;
+            assert_eq!(scope.lent_in_flight(), 2);
+            let mut replied = None;
+            scope.wait(&mut cq, LONG, |item| match item {
+                Ok(retired) => retired.check().expect("success"),
+                Err(completion) => {
+                    let retired = b.retire(completion).expect("posted on the peer");
+                    if retired.tag() == 9 {
+                        b.post_send(wr::send(retired.into_buf().expect("posted with a buffer")))
                             .expect("reply");
-                        } else {
-                            replied = Some(());
-                        }
+                    } else {
+                        replied = Some(());
                     }
-                })?;
-                assert_eq!(scope.lent_in_flight(), 0);
-                Ok::<(), Error>(())
-            })
-            .expect("success");
-            assert_eq!(reply[50_000..149_999], message[1..]);
-            assert!(
-                reply[..50_000]
-                    .iter()
-                    .chain(&reply[149_999..])
-                    .all(|&byte| byte == 0)
-            );
-            assert_eq!(a.recv_slots_free(), a.caps().max_recv_wr as usize);
-        }
+                }
+            })?;
+            assert_eq!(scope.lent_in_flight(), 0);
+            Ok::<(), Error>(())
+        })
+        .expect("success");
+        assert_eq!(reply[50_000..149_999], message[1..]);
+        assert!(
+            reply[..50_000]
+                .iter()
+                .chain(&reply[149_999..])
+                .all(|&byte| byte == 0)
+        );
+        assert_eq!(a.recv_slots_free(), a.caps().max_recv_wr as usize);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn borrowed_memory_works_in_one_sided_batches() {
-    let _leak_check = LeakCheck::new();
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
-    for context in roce() {
-        for options in extended_and_classic() {
-            let Pair {
-                pd,
-                mut cq,
-                mut a,
-                mut b,
-            } = pair_with_access::<Rc>(&context, options, access);
-            let region = pd.shared(4096, access).expect("region");
-            let source = [7_u8; 4096];
-            let mut target = [0_u8; 4096];
-            a.scope(|scope| {
-                let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
-                let range = |half: usize| half * 2048..(half + 1) * 2048;
-                scope.batch(|batch| -> Result<(), Error> {
-                    for half in 0..2 {
-                        let part = source.clone().slice(range(half)).expect("in range");
-                        let destination = region.slice(range(half)).expect("in range").remote();
-                        batch.send(wr::write(part, destination).signaled(false))?;
-                    }
-                    batch.send(wr::read(target, region.remote()).fenced(true))?;
-                    Ok(())
-                })?;
-                scope.wait(&mut cq, LONG, retire_on(&mut b))
-            })
-            .expect("success");
-            assert_eq!(target, source);
-        }
+    for (context, options) in roce_paths() {
+        let Pair {
+            pd,
+            mut cq,
+            mut a,
+            mut b,
+        } = pair_with_access::<Rc>(&context, options, access);
+        let region = pd.shared(4096, access).expect("region");
+        let source = [7_u8; 4096];
+        let mut target = [0_u8; 4096];
+        a.scope(|scope| {
+            let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
+            let range = |half: usize| half * 2048..(half + 1) * 2048;
+            scope.batch(|batch| -> Result<(), Error> {
+                for half in 0..2 {
+                    let part = source.clone().slice(range(half)).expect("in range");
+                    let destination = region.slice(range(half)).expect("in range").remote();
+                    batch.send(wr::write(part, destination).signaled(false))?;
+                }
+                batch.send(wr::read(target, region.remote()).fenced(true))?;
+                Ok(())
+            })?;
+            scope.wait(&mut cq, LONG, retire_on(&mut b))
+        })
+        .expect("success");
+        assert_eq!(target, source);
     }
 }
 
@@ -148,44 +139,40 @@ fn check_destroyed(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn requests_in_flight_at_scope_end_destroy_the_queue_pair() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let Pair {
-                pd,
-                mut cq,
-                mut a,
-                mut b,
-            } = pair(&context, options);
-            let mut memory = vec![1_u8; 8192];
-            a.post_recv(wr::recv(pd.buf(64).expect("buffer")).tag(5))
-                .expect("receive");
-            let ended = a.scope(|scope| -> Result<(), Error> {
-                let lent = scope.lend_mut(&mut memory)?;
-                scope.post_recv(wr::recv(lent))?;
-                Ok(())
-            });
-            let error = ended.expect_err("a request was in flight");
-            assert_eq!(error.kind(), ErrorKind::Disconnected);
-            check_destroyed(&mut a, &mut cq);
-            // Messages that arrive now must not change the memory.
-            for _ in 0..2 {
-                b.post_send(wr::send(wr::Inline(&[9; 32]))).expect("send");
-            }
-            std::thread::sleep(Duration::from_millis(100));
-            assert!(memory.iter().all(|&byte| byte == 1));
-            let reclaimed = a.destroy().expect("destroyed by the scope");
-            let tags = reclaimed.recvs.iter().map(|(tag, _)| *tag);
-            assert_eq!(tags.collect::<Vec<_>>(), [5]);
-            drop((pd, cq));
+    for (context, options) in roce_paths() {
+        let Pair {
+            pd,
+            mut cq,
+            mut a,
+            mut b,
+        } = pair(&context, options);
+        let mut memory = vec![1_u8; 8192];
+        a.post_recv(wr::recv(pd.buf(64).expect("buffer")).tag(5))
+            .expect("receive");
+        let ended = a.scope(|scope| -> Result<(), Error> {
+            let lent = scope.lend_mut(&mut memory)?;
+            scope.post_recv(wr::recv(lent))?;
+            Ok(())
+        });
+        let error = ended.expect_err("a request was in flight");
+        assert_eq!(error.kind(), ErrorKind::Disconnected);
+        check_destroyed(&mut a, &mut cq);
+        // Messages that arrive now must not change the memory.
+        for _ in 0..2 {
+            b.post_send(wr::send(wr::Inline(&[9; 32]))).expect("send");
         }
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(memory.iter().all(|&byte| byte == 1));
+        let reclaimed = a.destroy().expect("destroyed by the scope");
+        let tags = reclaimed.recvs.iter().map(|(tag, _)| *tag);
+        assert_eq!(tags.collect::<Vec<_>>(), [5]);
+        drop((pd, cq));
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn read_in_flight_writes_nothing_after_the_scope() {
-    let _leak_check = LeakCheck::new();
     let access = AccessFlags::REMOTE_READ;
     for context in roce() {
         let mut pair = pair_with_access::<Rc>(&context, QpOptions::default(), access);
@@ -211,7 +198,6 @@ fn read_in_flight_writes_nothing_after_the_scope() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn forgetting_scope_values_is_sound() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair {
             pd,
@@ -250,7 +236,6 @@ fn forgetting_scope_values_is_sound() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn panic_ends_the_scope() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair { pd, cq, mut a, b } = pair(&context, QpOptions::default());
         let mut memory = vec![1_u8; 64];
@@ -280,7 +265,6 @@ fn panic_ends_the_scope() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn failed_request_returns_borrowed_memory() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair {
             pd,
@@ -319,7 +303,6 @@ fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn scope_ends_without_completions() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let (_pd, mut cq, mut qp) = unconnected(&context);
         let mut memory = [1_u8; 64];
@@ -340,7 +323,6 @@ fn scope_ends_without_completions() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalid_lends_are_rejected() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let (_pd, _cq, mut qp) = unconnected(&context);
         let (_pd2, _cq2, mut other) = unconnected(&context);

@@ -1,7 +1,7 @@
 //! Dynamically connected transport: the states of initiators and targets.
 
-use crate::fixture::{open, path, small};
-use fake_provider::{Fake, Profile};
+use crate::fixture::{Fake, open, path, small};
+use fake_provider::Profile;
 use ibverbs::dc::DcKey;
 use ibverbs::{CqOptions, ErrorKind, QpState, SrqOptions};
 
@@ -27,6 +27,4 @@ fn an_initiator_starts_to_rts_and_a_target_to_rtr() {
     assert_eq!(target.state().expect("state"), QpState::RTR);
     let error = target.start(&path()).expect_err("not in RESET");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    drop((initiator, target, srq, cq, pd, context));
-    fake.assert_clean();
 }
