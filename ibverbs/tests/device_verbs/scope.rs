@@ -1,30 +1,17 @@
 //! Scopes: requests use borrowed memory, and the device does not access it after the scope.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Completion, CompletionQueue, Error, ErrorKind, GidIndex, PostError,
-    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, wr,
+    AccessFlags, CompletionQueue, Error, ErrorKind, PostError, QpOptions, QueuePair, Rc, wr,
 };
 
-use crate::lab::{
-    self, Pair, devices_with, forget, pair, pair_with_access, roce, roce_paths, verb,
-};
+use crate::lab::{Pair, forget, pair, pair_with_access, roce, roce_paths};
 
 const LONG: Duration = Duration::from_secs(20);
 
 /// Length of a READ that is still in flight when its scope ends.
 const READ_LEN: usize = 16 << 20;
-
-/// Returns a handler for `Scope::wait` that retires the completions of the peer's queue pair and
-/// expects success.
-fn retire_on(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) + '_ {
-    |item| match item {
-        Ok(retired) => retired.check().expect("success"),
-        Err(completion) => drop(peer.retire(completion).expect("posted on the peer")),
-    }
-}
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -72,39 +59,6 @@ fn borrowed_memory_is_sent_and_received() {
                 .all(|&byte| byte == 0)
         );
         assert_eq!(a.recv_slots_free(), a.caps().max_recv_wr as usize);
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn borrowed_memory_works_in_one_sided_batches() {
-    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
-    for (context, options) in roce_paths() {
-        let Pair {
-            pd,
-            mut cq,
-            mut a,
-            mut b,
-        } = pair_with_access::<Rc>(&context, options, access);
-        let region = pd.shared(4096, access).expect("region");
-        let source = [7_u8; 4096];
-        let mut target = [0_u8; 4096];
-        a.scope(|scope| {
-            let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
-            let range = |half: usize| half * 2048..(half + 1) * 2048;
-            scope.batch(|batch| -> Result<(), Error> {
-                for half in 0..2 {
-                    let part = source.clone().slice(range(half)).expect("in range");
-                    let destination = region.slice(range(half)).expect("in range").remote();
-                    batch.send(wr::write(part, destination).signaled(false))?;
-                }
-                batch.send(wr::read(target, region.remote()).fenced(true))?;
-                Ok(())
-            })?;
-            scope.wait(&mut cq, LONG, retire_on(&mut b))
-        })
-        .expect("success");
-        assert_eq!(target, source);
     }
 }
 
@@ -235,35 +189,6 @@ fn forgetting_scope_values_is_sound() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn panic_ends_the_scope() {
-    for context in roce() {
-        let Pair { pd, cq, mut a, b } = pair(&context, QpOptions::default());
-        let mut memory = vec![1_u8; 64];
-        let pool = pd.pool(1, 64).expect("pool");
-        let buf = pool.take().expect("a free buffer");
-        let panicked = catch_unwind(AssertUnwindSafe(|| {
-            a.scope(|scope| -> Result<(), Error> {
-                let lent = scope.lend_mut(&mut memory)?;
-                scope.post_recv(wr::recv(lent))?;
-                scope.post_recv(wr::recv(buf))?;
-                panic!("on purpose");
-            })
-        }));
-        panicked.expect_err("panicked");
-        memory.fill(3);
-        assert!(a.is_destroyed());
-        drop(a);
-        assert_eq!(
-            pool.available(),
-            1,
-            "the queue pair must return its buffers"
-        );
-        drop((pd, cq, b));
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
 fn failed_request_returns_borrowed_memory() {
     for context in roce() {
         let Pair {
@@ -286,59 +211,5 @@ fn failed_request_returns_borrowed_memory() {
             Ok(statuses)
         });
         assert_eq!(statuses.expect("no timeout"), [false]);
-    }
-}
-
-/// Creates an unconnected queue pair in INIT. It can post receives on any device.
-fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = lab::cq(context);
-    let mut qp = lab::qp::<Rc>(&pd, &cq);
-    let port = context.query_port(1).expect("port");
-    qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu))
-        .expect("INIT state");
-    (pd, cq, qp)
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn scope_ends_without_completions() {
-    for context in devices_with(&[verb::RC]) {
-        let (_pd, mut cq, mut qp) = unconnected(&context);
-        let mut memory = [1_u8; 64];
-        let ended = qp.scope(|scope| {
-            let lent = scope.lend_mut(&mut memory)?;
-            scope.post_recv(wr::recv(lent))?;
-            scope.wait(&mut cq, Duration::from_millis(50), |_| ())
-        });
-        let error = ended.expect_err("nothing completes");
-        assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(qp.is_destroyed());
-        assert_eq!(memory, [1; 64]);
-        let (_pd, _cq, mut qp) = unconnected(&context);
-        qp.scope(|_| Ok::<(), Error>(())).expect("nothing was lent");
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn invalid_lends_are_rejected() {
-    for context in devices_with(&[verb::RC]) {
-        let (_pd, _cq, mut qp) = unconnected(&context);
-        let (_pd2, _cq2, mut other) = unconnected(&context);
-        let mut memory = [1_u8; 64];
-        qp.scope(|scope| {
-            let error = scope.lend(&[]).expect_err("empty");
-            assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            let lent = scope.lend_mut(&mut memory)?;
-            assert!(lent.clone().slice(60..65).is_none());
-            let receive = other.post_recv(wr::recv(lent));
-            let rejected = receive.expect_err("another queue pair");
-            assert_eq!(rejected.error(), PostError::WrongQueue);
-            let error = scope.join(&mut other).expect_err("another domain");
-            assert_eq!(error.kind(), ErrorKind::Mismatch);
-            Ok::<(), Error>(())
-        })
-        .expect("nothing was posted");
     }
 }

@@ -4,8 +4,8 @@
 use crate::fixture::{Fake, IN_ORDER, PROFILES, Pair, open, pairs, path, small};
 use fake_provider::{ErrorStatePosts, PostFault, Profile, Queue, Verb};
 use ibverbs::{
-    CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, Ud, WcStatus, qp::OptionalOps,
-    wr,
+    AccessFlags, CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, Ud, WcStatus,
+    qp::OptionalOps, wr,
 };
 
 /// A send that the provider rejects.
@@ -414,6 +414,7 @@ fn sizes_above_the_limits_are_rejected() {
     let help = error.help().expect("the limits");
     assert!(help.contains("max_srq_sge"), "{error}: {help}");
     assert!(pd.sink(0).is_err() && pd.sink(1 << 40).is_err());
+    assert!(pd.shared(0, AccessFlags::REMOTE_READ).is_err());
 }
 
 #[test]

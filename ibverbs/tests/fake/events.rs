@@ -123,7 +123,7 @@ fn an_event_outlives_its_queue() {
             queue: pair.a.id(),
             qp_num: pair.a.qp_num(),
         };
-        drop(events); // One event is unread.
+        drop((events, pair)); // One event is unread.
         assert_eq!(first.source, expected);
     }
 }

@@ -98,6 +98,6 @@ fn a_child_does_not_write_to_destroyed_objects() {
     let cq = cq.expect("queue");
     let create = || pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
     create().destroy().expect("destroyed");
-    drop(create());
+    drop((create(), cq, pd, context));
     assert_eq!(status_of_child(|| !fake.destroyed_were_changed()), 0);
 }

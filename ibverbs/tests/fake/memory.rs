@@ -113,6 +113,8 @@ fn memory_of_two_devices_is_freed_after_the_last_one() {
     let mut seen = [0; 13];
     first.read(32, &mut seen).expect("in range");
     assert_eq!(&seen, b"from the peer");
+    drop((first, half, other_pd));
+    other.assert_clean();
     seen.fill(0);
     second.read(0, &mut seen).expect("in range");
     assert_eq!(&seen, b"from the peer", "the memory is still allocated");

@@ -263,6 +263,7 @@ fn an_unknown_provider_destroys_idle_queue_pairs() {
         a.destroy().expect("idle");
         drop(b);
         assert_eq!(pair.cq.poll().expect("poll").len(), 0);
+        drop((pair.cq, pair.pool, pair.pd, pair.context));
         assert_eq!(leaked_objects(), leaked);
     }
 }

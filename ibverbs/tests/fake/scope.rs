@@ -57,6 +57,8 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
                     let lent = scope.lend(&message)?;
                     assert!(lent.slice(wrong.clone()).is_none(), "{wrong:?}");
                 }
+                let nothing = scope.lend(&[]).expect_err("an empty slice");
+                assert_eq!(nothing.kind(), ErrorKind::InvalidInput);
                 let empty = scope.lend(&message)?.slice(2..2);
                 let whole = scope.lend(&message)?;
                 scope.post_send(wr::send(whole))?;

@@ -134,6 +134,8 @@ fn a_region_is_reclaimed_after_window_invalidation() {
         let not_reclaimed = region
             .try_into_buf()
             .expect_err("the invalidation is not retired yet");
+        let text = not_reclaimed.to_string();
+        assert!(text.contains("memory window"), "{text}");
         let (_, mut of_b) = pair.retire();
         let _window = of_b
             .remove(0)
