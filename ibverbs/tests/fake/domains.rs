@@ -1,6 +1,6 @@
 //! Thread domains and parent domains on the fake device: use, drop orders and errors.
 
-use crate::fixture::{self, Fake, PROFILES, connect, open, small};
+use crate::fixture::{self, Fake, PROFILES, connect, open, parents, small};
 use fake_provider::{Live, Profile, Verb};
 use ibverbs::{CqOptions, ErrorKind, Rc, SrqOptions, Uc, group::ThreadGroup, wr};
 
@@ -66,11 +66,7 @@ fn a_queue_pair_of_a_thread_domain_works_on_any_thread() {
 #[test]
 fn a_parent_domain_creates_every_kind_of_queue_pair() {
     let fake = with_domains(PROFILES[0]);
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let (context, pd, cq) = parents(&fake);
     let srq = pd
         .create_srq(SrqOptions::new().max_wr(7))
         .expect("shared receive queue");
@@ -95,11 +91,7 @@ fn a_parent_domain_creates_every_kind_of_queue_pair() {
 #[test]
 fn domains_may_be_dropped_unused_or_before_their_users() {
     let fake = with_domains(PROFILES[0]);
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let (context, pd, cq) = parents(&fake);
     drop(context.alloc_td().expect("thread domain"));
     let unused = pd
         .alloc_parent_domain(context.alloc_td().expect("thread domain"))

@@ -1,7 +1,7 @@
 //! Errors of this crate and of the provider: the payload is returned, and the error names the cause
 //! and the remedy.
 
-use crate::fixture::{Fake, IN_ORDER, PROFILES, Pair, open, pairs, path, small};
+use crate::fixture::{Fake, IN_ORDER, PROFILES, Pair, open, pairs, parents, path, small};
 use fake_provider::{ErrorStatePosts, PostFault, Profile, Queue, Verb};
 use ibverbs::{
     AccessFlags, CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, Ud, WcStatus,
@@ -267,11 +267,7 @@ fn requests_in_the_error_state_are_flushed_or_reclaimed() {
 #[test]
 fn null_with_errno_0_is_an_error_with_a_remedy() {
     let fake = Fake::classic();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let (_, pd, cq) = parents(&fake);
     fake.fail_next(Verb::CreateQp, 0);
     // The errno of an earlier call must not be reported as the cause.
     assert!(Device::by_name("no such device").is_err());
@@ -292,11 +288,7 @@ fn null_with_errno_0_is_an_error_with_a_remedy() {
 #[test]
 fn unsupported_extended_verbs_fall_back_to_classic_verbs() {
     let fake = Fake::extended();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::new())
-        .expect("completion queue");
+    let (_, pd, cq) = parents(&fake);
     // The two attempts, with and without window operations.
     fake.fail_next(Verb::CreateQpEx, libc::EOPNOTSUPP);
     fake.fail_next(Verb::CreateQpEx, libc::EOPNOTSUPP);
@@ -307,11 +299,7 @@ fn unsupported_extended_verbs_fall_back_to_classic_verbs() {
 #[test]
 fn a_failed_verb_is_named_with_its_cause() {
     let fake = Fake::classic();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let (context, pd, cq) = parents(&fake);
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     let check = |verb: Verb, name: &str, call: &mut dyn FnMut() -> Option<ibverbs::Error>| {
         fake.fail_next(verb, libc::EACCES);
@@ -371,11 +359,7 @@ fn gids_are_read_one_by_one_without_the_table_verb() {
 #[test]
 fn sizes_above_the_limits_are_rejected() {
     let fake = Fake::new(Profile::SIW);
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let (_, pd, cq) = parents(&fake);
     for options in [
         small().max_send_sge(99),
         small().max_send_wr(1 << 31),
@@ -420,9 +404,7 @@ fn sizes_above_the_limits_are_rejected() {
 #[test]
 fn limits_of_the_library_come_before_those_of_the_device() {
     let fake = Fake::extended();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let refused = |options| {
         let created = pd.create_qp::<Rc>(&cq, &cq, options);
         let error = created.expect_err("too large");
@@ -441,9 +423,7 @@ fn limits_of_the_library_come_before_those_of_the_device() {
 #[cfg_attr(miri, ignore = "no allocation fails")]
 fn a_batch_of_inline_data_beyond_the_memory_is_rejected() {
     let fake = Fake::extended();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let options = small().max_batch(1 << 24).max_inline_data(1 << 24);
     let created = pd.create_qp::<Rc>(&cq, &cq, options);
     let text = created.expect_err("256 TiB").to_string();
@@ -464,9 +444,7 @@ fn several_gather_entries_need_classic_verbs_on_soft_roce() {
             vendor_id,
             ..Profile::RXE
         });
-        let context = open(&fake);
-        let pd = context.alloc_pd().expect("protection domain");
-        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let (_, pd, cq) = parents(&fake);
         let options = small().max_send_sge(entries);
         let qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
         assert_eq!(qp.is_extended(), is_extended, "{vendor_id:x}, {entries}");
@@ -477,9 +455,7 @@ fn several_gather_entries_need_classic_verbs_on_soft_roce() {
 #[test]
 fn optional_operations_are_not_replaced_by_classic_verbs() {
     let fake = Fake::extended();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let options = small().optional_ops(OptionalOps::ATOMIC_WRITE);
     for options in [options, options.classic_only(true)] {
         let error = pd.create_qp::<Rc>(&cq, &cq, options);

@@ -103,6 +103,15 @@ pub(crate) fn open(fake: &fake_provider::Fake) -> Context {
         .expect("open device")
 }
 
+/// Opens the fake device, and creates the parents of queue pairs.
+pub(crate) fn parents(fake: &fake_provider::Fake) -> (Context, ProtectionDomain, CompletionQueue) {
+    let context = open(fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::default());
+    let cq = cq.expect("completion queue");
+    (context, pd, cq)
+}
+
 /// Returns a path between queue pairs of one device, with all remote access rights.
 pub(crate) fn path() -> RcPath {
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;

@@ -4,7 +4,9 @@
 use std::any::Any;
 use std::time::{Duration, Instant};
 
-use crate::fixture::{Fake, IN_ORDER, PROFILES, Pair, connect, open, order_of, pairs, small};
+use crate::fixture::{
+    Fake, IN_ORDER, PROFILES, Pair, connect, open, order_of, pairs, parents, small,
+};
 use fake_provider::{Live, Profile};
 use ibverbs::flow::FlowRule;
 use ibverbs::group::ThreadGroup;
@@ -179,9 +181,7 @@ fn each_kind_of_object_may_be_dropped_in_any_order() {
             if case % 4 >= 2 {
                 fake.stall();
             }
-            let context = open(&fake);
-            let pd = context.alloc_pd().expect("protection domain");
-            let cq = context.create_cq(CqOptions::default()).expect("queue");
+            let (context, pd, cq) = parents(&fake);
             let parents = Parents { context, pd, cq };
             let mut objects = create(&parents);
             let Parents { context, pd, cq } = parents;

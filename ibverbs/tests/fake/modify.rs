@@ -1,6 +1,6 @@
 //! Optional changes of a queue pair on the fake device: queue lengths and alternate paths.
 
-use crate::fixture::{Fake, IN_ORDER, PROFILES, Pair, buf_bytes, open, path, small};
+use crate::fixture::{Fake, IN_ORDER, PROFILES, Pair, buf_bytes, open, parents, path, small};
 use fake_provider::{Profile, Provider, Transport, Verb};
 use ibverbs::{
     AccessFlags, AhAttr, CqOptions, DatagramAttr, Endpoint, Error, ErrorKind, GidIndex, Lid, Mtu,
@@ -192,11 +192,7 @@ fn an_alternate_path_is_loaded_armed_and_used() -> Result<(), Error> {
 #[test]
 fn a_transition_without_paths_is_named_in_the_error() {
     let fake = Fake::extended();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let (_, pd, cq) = parents(&fake);
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     let init = QpChange::to(QpState::INIT)
         .access(path().access)

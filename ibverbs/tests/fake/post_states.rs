@@ -3,11 +3,11 @@
 use std::error::Error as _;
 use std::io;
 
-use crate::fixture::{Fake, PROFILES, Pair, open, pairs, path, small};
+use crate::fixture::{Fake, PROFILES, Pair, pairs, parents, path, small};
 use fake_provider::{PostFault, Profile, Queue, Verb};
 use ibverbs::{
-    AhAttr, CqOptions, DatagramAttr, Errno, Error, ErrorKind, PostError, Psn, Qkey, QpState,
-    QueuePair, Rc, Rejected, Uc, Ud, qp::QpChange, wr,
+    AhAttr, DatagramAttr, Errno, Error, ErrorKind, PostError, Psn, Qkey, QpState, QueuePair, Rc,
+    Rejected, Uc, Ud, qp::QpChange, wr,
 };
 
 /// Asserts that the post was refused because of the state. Returns the message.
@@ -108,9 +108,7 @@ fn batches_before_the_connection_name_state_and_remedy() {
 #[test]
 fn datagram_posts_before_start_name_state_and_remedy() {
     let fake = Fake::new(Profile::RXE);
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("queue pair");
     let text = refused(qp.post_recv(wr::recv(wr::Empty)), QpState::RESET);
     assert!(text.contains("with `start`"), "{text}");
@@ -125,9 +123,7 @@ fn xrc_sends_before_the_connection_name_state_and_remedy() {
         extended_qp: false,
         ..Profile::RXE
     });
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let mut qp = pd.create_xrc_send_qp(&cq, small()).expect("queue pair");
     let request = wr::send(wr::Inline(b"hello")).for_srq(ibverbs::xrc::SrqNum(1));
     let text = refused(qp.post_send(request), QpState::RESET);

@@ -1,6 +1,6 @@
 //! Raw packets on the fake device: flow rules steer frames, and end before their queue pair.
 
-use crate::fixture::{Fake, PROFILES, buf_bytes, open, small};
+use crate::fixture::{Fake, PROFILES, buf_bytes, open, parents, small};
 use fake_provider::{Profile, Verb};
 use ibverbs::{
     CompletionQueue, CqOptions, ErrorKind, Frozen, Pool, PostError, QueuePair, RawPacket, Rc,
@@ -208,11 +208,7 @@ fn a_rejected_flow_rule_creates_nothing() {
 #[test]
 fn missing_raw_packet_support_is_reported() {
     let fake = Fake::extended();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let (_, pd, cq) = parents(&fake);
     assert!(
         pd.create_qp::<RawPacket>(&cq, &cq, small())
             .expect_err("unsupported")

@@ -1,7 +1,7 @@
 //! Functions that a provider leaves NULL although it accepts what needs them, as bnxt_re does for
 //! three operations. The data path does not test for NULL, so creation does.
 
-use crate::fixture::{Fake, Pair, open, small};
+use crate::fixture::{Fake, Pair, open, parents, small};
 use fake_provider::Profile;
 use ibverbs::cq_ex::{CqFields, FieldSet};
 use ibverbs::qp::OptionalOps;
@@ -19,9 +19,7 @@ const fn without(unset: &'static [&'static str]) -> Profile {
 /// Returns `true` if a queue pair posts with the extended verbs although functions are missing.
 fn is_extended<T: DuplexTransport>(unset: &'static [&'static str]) -> bool {
     let fake = Fake::new(without(unset));
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let qp = pd.create_qp::<T>(&cq, &cq, small()).expect("queue pair");
     qp.is_extended()
 }
@@ -53,9 +51,7 @@ fn a_queue_pair_without_a_function_uses_the_classic_verbs() {
 fn an_xrc_queue_pair_without_its_setter_uses_the_classic_verbs() {
     for (unset, expected) in [(&["wr_set_xrc_srqn"], false), (&["wr_set_ud_addr"], true)] {
         let fake = Fake::new(without(unset));
-        let context = open(&fake);
-        let pd = context.alloc_pd().expect("protection domain");
-        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let (_, pd, cq) = parents(&fake);
         let qp = pd.create_xrc_send_qp(&cq, small()).expect("queue pair");
         assert_eq!(qp.is_extended(), expected, "{unset:?}");
     }
@@ -80,9 +76,7 @@ fn a_missing_optional_operation_is_an_error() {
         (&["wr_atomic_write"], OptionalOps::ATOMIC_WRITE),
     ] {
         let fake = Fake::new(without(unset));
-        let context = open(&fake);
-        let pd = context.alloc_pd().expect("protection domain");
-        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let (_, pd, cq) = parents(&fake);
         let created = pd.create_qp::<Rc>(&cq, &cq, small().optional_ops(ops));
         let error = created.expect_err("no function");
         assert!(error.is_unsupported(), "{error}");
