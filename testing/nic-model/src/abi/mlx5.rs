@@ -112,8 +112,8 @@ abi! {
     struct QueryDeviceResp {
         comp_mask: u32,
         response_length: u32,
-        /// Segmentation, receive hashing, compressed completions, packet pacing, multi-packet requests,
-        /// parsing, striding receives and tunnels, which the model lacks.
+        /// Segmentation, receive hashing, compressed completions, packet pacing, multi-packet
+        /// requests, parsing, striding receives and tunnels, which the model lacks.
         absent: [u64; 11],
         tunnel_offloads: u32,
         dci_streams: DciStreamsCaps,
