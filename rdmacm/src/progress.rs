@@ -211,8 +211,8 @@ macro_rules! into_future {
 pub(crate) use into_future;
 
 /// Implements what all operations in progress share, for a type with the fields `key` and
-/// `channel`: `TYPE: VERB, FIELD`, with the field that names the subject of the operation, and more functions
-/// of the trait [`Sealed`](sealed::Sealed).
+/// `channel`: `TYPE: VERB, FIELD`, with the field that names the subject of the operation, and
+/// more functions of the trait [`Sealed`](sealed::Sealed).
 macro_rules! in_progress {
     ($operation:ty: $verb:expr, $subject:ident $(, $($function:tt)*)?) => {
         impl crate::progress::sealed::Sealed for $operation {
