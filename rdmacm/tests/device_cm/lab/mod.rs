@@ -351,7 +351,7 @@ fn leak_check(endpoint: &Endpoint) -> LeakCheck {
             .resolve()
             .expect("resolve"),
     );
-    LeakCheck::on_device(endpoint.name()).timeout(Duration::from_secs(30))
+    LeakCheck::on_device(endpoint.name()).timeout(Duration::from_secs(60))
 }
 
 /// Runs `work` and fails if it leaves objects behind.
