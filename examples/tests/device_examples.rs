@@ -64,12 +64,6 @@ fn ud_pingpong_interoperates_with_ibv_ud_pingpong() {
     check_interoperability(example!("ud_pingpong"), "ibv_ud_pingpong");
 }
 
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn srq_pingpong_interoperates_with_ibv_srq_pingpong() {
-    check_interoperability(example!("srq_pingpong"), "ibv_srq_pingpong");
-}
-
 /// No device of the lab has XRC.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]

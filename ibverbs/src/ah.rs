@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gid::{self, Gid, GidIndex};
 use crate::pd::ProtectionDomain;
 use crate::port::Lid;
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 /// The path to a port, for an address handle or for a connection (`struct ibv_ah_attr`).
 ///
@@ -314,13 +314,7 @@ impl AddressHandle {
     }
 }
 
-impl AsRaw for AddressHandle {
-    type Raw = ibv_ah;
-
-    fn as_raw(&self) -> *mut ibv_ah {
-        self.0.raw.as_ptr()
-    }
-}
+as_raw!(AddressHandle: ibv_ah, 0.raw);
 
 impl fmt::Debug for AddressHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -22,7 +22,7 @@ use rdma_types::c_value;
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
 use crate::error::Result;
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 c_value! {
     /// The unit of a completion counter (`enum ibv_comp_cntr_type`). Few devices have all.
@@ -307,13 +307,7 @@ impl CompletionCounter {
     }
 }
 
-impl AsRaw for CompletionCounter {
-    type Raw = ibv_comp_cntr;
-
-    fn as_raw(&self) -> *mut ibv_comp_cntr {
-        self.0.raw.as_ptr()
-    }
-}
+as_raw!(CompletionCounter: ibv_comp_cntr, 0.raw);
 
 impl fmt::Debug for CompletionCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

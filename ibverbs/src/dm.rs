@@ -15,7 +15,7 @@ use rdma_sys::{
 use crate::convert::{non_null, not_negative, zero_or_errno};
 use crate::device::{Avoided, Context};
 use crate::error::{COPY_DEVICE_MEMORY, Error, ErrorKind, Result};
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 /// Memory on the RDMA device. Accesses from the network do not cross the PCI bus. Clones refer to
 /// the same memory.
@@ -219,13 +219,7 @@ fn with_aligned(len: usize, copy: impl FnOnce(&mut [u8]) -> Result<()>) -> Resul
     copy(&mut words[start..start + len])
 }
 
-impl AsRaw for DeviceMemory {
-    type Raw = ibv_dm;
-
-    fn as_raw(&self) -> *mut ibv_dm {
-        self.0.raw.as_ptr()
-    }
-}
+as_raw!(DeviceMemory: ibv_dm, 0.raw);
 
 impl fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

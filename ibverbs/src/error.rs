@@ -4,6 +4,44 @@ use std::borrow::Cow;
 
 pub(crate) use rdma_types::{Errno, Error, ErrorKind, Result};
 
+/// Implements what an error with a field `error` has from it.
+macro_rules! wraps_error {
+    ($type:ty) => {
+        impl $type {
+            /// Returns the reason.
+            pub fn error(&self) -> &Error {
+                &self.error
+            }
+        }
+
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Debug::fmt(&self.error, f)
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(&self.error, f)
+            }
+        }
+
+        /// The text is that of [`error`](Self::error), and so is the source.
+        impl std::error::Error for $type {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                std::error::Error::source(&self.error)
+            }
+        }
+
+        impl From<$type> for Error {
+            fn from(failed: $type) -> Self {
+                failed.error
+            }
+        }
+    };
+}
+pub(crate) use wraps_error;
+
 /// Creates the error of a verb that failed with `errno`, with the kind and the remedy that follow
 /// from both, and emits a `tracing` event.
 ///

@@ -21,3 +21,17 @@ pub trait AsRaw {
     /// Returns the raw handle.
     fn as_raw(&self) -> *mut Self::Raw;
 }
+
+/// Implements [`AsRaw`] for a type with the raw handle in a field: `TYPE: RAW, FIELD`.
+macro_rules! as_raw {
+    ($type:ty: $raw:ty, $($field:tt).+) => {
+        impl crate::AsRaw for $type {
+            type Raw = $raw;
+
+            fn as_raw(&self) -> *mut $raw {
+                self.$($field).+.as_ptr()
+            }
+        }
+    };
+}
+pub(crate) use as_raw;

@@ -284,15 +284,6 @@ const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
 
 /// Reliable connection: ordered, acknowledged, one peer.
 ///
-/// # Example
-/// ```no_run
-/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
-/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
-/// use ibverbs::{QpOptions, QueuePair, Rc};
-/// let qp: QueuePair<Rc> = pd.create_qp(&cq, &cq, QpOptions::default())?;
-/// # Ok::<(), ibverbs::Error>(())
-/// ```
-///
 /// # References
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.7
 #[doc(alias = "ibv_create_qp")]
@@ -311,15 +302,6 @@ impl ConnectedTransport for Rc {}
 impl ConnectedDuplexTransport for Rc {}
 
 /// Unreliable connection: ordered, not acknowledged, one peer. Losses affect whole messages.
-///
-/// # Example
-/// ```no_run
-/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
-/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
-/// use ibverbs::{QpOptions, Uc};
-/// let qp = pd.create_qp::<Uc>(&cq, &cq, QpOptions::default())?; // sends and writes, but no reads and atomics
-/// # Ok::<(), ibverbs::Error>(())
-/// ```
 ///
 /// # References
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 9.8

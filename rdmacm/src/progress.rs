@@ -210,6 +210,41 @@ macro_rules! into_future {
 }
 pub(crate) use into_future;
 
+/// Implements what all operations in progress share, for a type with the fields `key` and
+/// `channel`: `TYPE: VERB, FIELD`, with the field that names the subject of the operation, and
+/// more functions of the trait [`Sealed`](sealed::Sealed).
+macro_rules! in_progress {
+    ($operation:ty: $verb:expr, $subject:ident $(, $($function:tt)*)?) => {
+        impl crate::progress::sealed::Sealed for $operation {
+            const VERB: &'static str = $verb;
+
+            fn detail(&self) -> String {
+                self.$subject.to_string()
+            }
+
+            fn id_key(&self) -> crate::event::IdKey {
+                self.key
+            }
+
+            fn channel(&self) -> &crate::event::EventChannel {
+                &self.channel
+            }
+
+            $($($function)*)?
+        }
+
+        crate::progress::into_future!($operation);
+
+        impl std::os::fd::AsFd for $operation {
+            /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.channel.as_fd()
+            }
+        }
+    };
+}
+pub(crate) use in_progress;
+
 /// Returns the error of a call on an operation that has already finished.
 pub(crate) fn already_finished(verb: &'static str, detail: &dyn fmt::Display) -> Error {
     Error::new(

@@ -18,7 +18,7 @@ use crate::convert::non_null;
 use crate::device::Context;
 use crate::error::{Errno, Result, call_failed};
 use crate::fd;
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 /// Detail in the errors of calls on the descriptor.
 const DETAIL: &str = "completion channel";
@@ -176,13 +176,7 @@ impl AsFd for CompletionChannel {
     }
 }
 
-impl AsRaw for CompletionChannel {
-    type Raw = ibv_comp_channel;
-
-    fn as_raw(&self) -> *mut ibv_comp_channel {
-        self.0.raw.as_ptr()
-    }
-}
+as_raw!(CompletionChannel: ibv_comp_channel, 0.raw);
 
 impl fmt::Debug for CompletionChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,23 +24,11 @@ pub(crate) mod private {
 }
 
 /// Marks a field as selected.
-///
-/// # Example
-/// ```
-/// use ibverbs::cq_ex::{CqFields, Enabled};
-/// let fields: CqFields<Enabled> = CqFields::new().timestamp();
-/// ```
 #[doc(alias = "ibv_create_cq_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enabled;
 
 /// Marks a field as not selected: completions have no method that reads it.
-///
-/// # Example
-/// ```
-/// use ibverbs::cq_ex::{CqFields, Disabled, Enabled};
-/// let only_cvlan: CqFields<Disabled, Disabled, Enabled> = CqFields::new().cvlan();
-/// ```
 #[doc(alias = "ibv_create_cq_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disabled;

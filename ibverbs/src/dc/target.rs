@@ -21,7 +21,7 @@ use crate::identity::QueueId;
 use crate::numbers::Qpn;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::qp::{Endpoint, Parts, QpHandle, QpState, RcPath};
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 use crate::srq::{SharedReceiveQueue, SrqInner};
 use crate::transport::Transport;
 
@@ -236,13 +236,7 @@ impl Drop for DcTarget {
     }
 }
 
-impl AsRaw for DcTarget {
-    type Raw = ibv_qp;
-
-    fn as_raw(&self) -> *mut ibv_qp {
-        self.raw.as_ptr()
-    }
-}
+as_raw!(DcTarget: ibv_qp, raw);
 
 impl fmt::Debug for DcTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

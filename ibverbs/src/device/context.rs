@@ -15,7 +15,7 @@ use super::qp_numbers::{LeftNumbers, QpNumbers};
 use crate::convert::non_null;
 use crate::error::{Error, ErrorKind, Result};
 use crate::forked::{self, Object};
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 /// An open device, on which protection domains, completion queues and channels are created.
 ///
@@ -219,13 +219,7 @@ impl Context {
     }
 }
 
-impl AsRaw for Context {
-    type Raw = ibv_context;
-
-    fn as_raw(&self) -> *mut ibv_context {
-        self.0.raw.as_ptr()
-    }
-}
+as_raw!(Context: ibv_context, 0.raw);
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

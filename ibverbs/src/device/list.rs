@@ -14,7 +14,7 @@ use rdma_sys::{
 
 use crate::convert::non_null;
 use crate::error::{Error, ErrorKind, Result, load_libibverbs};
-use crate::raw::AsRaw;
+use crate::raw::as_raw;
 use rdma_types::Guid;
 use rdma_types::c_value;
 
@@ -273,13 +273,7 @@ pub(crate) fn not_found(what: &str, available: &[String], netdev: &str) -> Error
     error(format!("{what}; available: {}", available.join(", ")))
 }
 
-impl AsRaw for Device {
-    type Raw = ibv_device;
-
-    fn as_raw(&self) -> *mut ibv_device {
-        self.raw.as_ptr()
-    }
-}
+as_raw!(Device: ibv_device, raw);
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

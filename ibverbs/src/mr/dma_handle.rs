@@ -16,7 +16,7 @@ use rdma_types::c_value;
 use crate::convert::non_null;
 use crate::device::Context;
 use crate::error::Result;
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 c_value! {
     /// The processing hint of PCIe transactions: the expected accesses to the memory.
@@ -157,13 +157,7 @@ impl DmaHandle {
     }
 }
 
-impl AsRaw for DmaHandle {
-    type Raw = ibv_dmah;
-
-    fn as_raw(&self) -> *mut ibv_dmah {
-        self.0.raw.as_ptr()
-    }
-}
+as_raw!(DmaHandle: ibv_dmah, 0.raw);
 
 impl fmt::Debug for DmaHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

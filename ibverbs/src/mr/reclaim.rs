@@ -1,12 +1,10 @@
 //! Conversion of a shared region to a buffer, which requires proof that peers have no access.
 
-use std::fmt;
-
 use super::access::AccessFlags;
 use super::buf::Buf;
 use super::pool::Pool;
 use super::shared::SharedRegion;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, wraps_error};
 
 impl SharedRegion {
     /// Converts the whole region to a buffer with one owner. Peers must not be able to access it
@@ -109,38 +107,10 @@ impl ReclaimError {
         }
     }
 
-    /// Returns the reason.
-    pub fn error(&self) -> &Error {
-        &self.error
-    }
-
     /// Returns the unchanged region.
     pub fn into_region(self) -> SharedRegion {
         self.region
     }
 }
 
-impl fmt::Debug for ReclaimError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.error, f)
-    }
-}
-
-impl fmt::Display for ReclaimError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
-    }
-}
-
-/// The text is that of [`error`](Self::error), and so is the source.
-impl std::error::Error for ReclaimError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.error)
-    }
-}
-
-impl From<ReclaimError> for Error {
-    fn from(failed: ReclaimError) -> Self {
-        failed.error
-    }
-}
+wraps_error!(ReclaimError);

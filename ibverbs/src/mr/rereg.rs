@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::ptr;
 
 use rdma_sys::{
@@ -13,7 +12,7 @@ use rdma_sys::{
 use super::access::AccessFlags;
 use super::region::Region;
 use super::shared::SharedRegion;
-use crate::error::{Errno, Error, ErrorKind, call_failed};
+use crate::error::{Errno, Error, ErrorKind, call_failed, wraps_error};
 
 impl SharedRegion {
     /// Changes the access rights of peers to the whole region.
@@ -151,41 +150,13 @@ pub struct ReregError {
 }
 
 impl ReregError {
-    /// Returns the reason.
-    pub fn error(&self) -> &Error {
-        &self.error
-    }
-
     /// Returns the unchanged region; `None` if the driver left it unusable.
     pub fn into_region(self) -> Option<SharedRegion> {
         self.region
     }
 }
 
-impl fmt::Debug for ReregError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.error, f)
-    }
-}
-
-impl fmt::Display for ReregError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
-    }
-}
-
-/// The text is that of [`error`](Self::error), and so is the source.
-impl std::error::Error for ReregError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.error)
-    }
-}
-
-impl From<ReregError> for Error {
-    fn from(failed: ReregError) -> Self {
-        failed.error
-    }
-}
+wraps_error!(ReregError);
 
 #[cfg(test)]
 mod tests {

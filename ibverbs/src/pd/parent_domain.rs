@@ -16,7 +16,7 @@ use super::protection_domain::ProtectionDomain;
 use crate::convert::non_null;
 use crate::device::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 /// A thread domain, which allows the provider to omit locks and to share doorbells, because one
 /// thread at a time uses the objects in it.
@@ -170,21 +170,9 @@ impl ParentDomain {
     }
 }
 
-impl AsRaw for ThreadDomain {
-    type Raw = ibv_td;
+as_raw!(ThreadDomain: ibv_td, raw);
 
-    fn as_raw(&self) -> *mut ibv_td {
-        self.raw.as_ptr()
-    }
-}
-
-impl AsRaw for ParentDomain {
-    type Raw = ibv_pd;
-
-    fn as_raw(&self) -> *mut ibv_pd {
-        self.raw.as_ptr()
-    }
-}
+as_raw!(ParentDomain: ibv_pd, raw);
 
 impl fmt::Debug for ThreadDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

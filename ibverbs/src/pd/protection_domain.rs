@@ -11,7 +11,7 @@ use rdma_sys::{ibv_alloc_pd, ibv_dealloc_pd, ibv_pd};
 use crate::convert::non_null;
 use crate::device::Context;
 use crate::error::Result;
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 /// A protection domain. Queue pairs can only use memory and address handles of their own domain.
 ///
@@ -124,13 +124,7 @@ impl Drop for AttachedQueuePair {
     }
 }
 
-impl AsRaw for ProtectionDomain {
-    type Raw = ibv_pd;
-
-    fn as_raw(&self) -> *mut ibv_pd {
-        self.0.raw.as_ptr()
-    }
-}
+as_raw!(ProtectionDomain: ibv_pd, 0.raw);
 
 impl fmt::Debug for ProtectionDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

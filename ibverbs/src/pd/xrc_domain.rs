@@ -17,7 +17,7 @@ use rdma_sys::{
 use crate::convert::non_null;
 use crate::device::Context;
 use crate::error::{ErrorKind, Result};
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 
 /// An XRC domain. Cloning is cheap.
 ///
@@ -259,13 +259,7 @@ impl Drop for AttachedReceiver {
     }
 }
 
-impl AsRaw for XrcDomain {
-    type Raw = ibv_xrcd;
-
-    fn as_raw(&self) -> *mut ibv_xrcd {
-        self.0.raw.as_ptr()
-    }
-}
+as_raw!(XrcDomain: ibv_xrcd, 0.raw);
 
 impl fmt::Debug for XrcDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

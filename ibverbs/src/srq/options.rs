@@ -123,14 +123,6 @@ pub trait SrqType: private::Sealed + 'static {}
 
 /// A shared receive queue of ordinary queue pairs (`IBV_SRQT_BASIC`), which are [created with
 /// it](crate::ProtectionDomain::create_qp_with_srq).
-///
-/// # Example
-/// ```no_run
-/// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
-/// use ibverbs::{SharedReceiveQueue, SrqOptions, srq::Basic};
-/// let srq: SharedReceiveQueue<Basic> = pd.create_srq(SrqOptions::default())?;
-/// # Ok::<(), ibverbs::Error>(())
-/// ```
 #[doc(alias = "ibv_create_srq")]
 #[derive(Clone, Copy, Debug)]
 pub struct Basic;
@@ -139,15 +131,6 @@ impl SrqType for Basic {}
 
 /// A shared receive queue of an [XRC domain](crate::xrc::XrcDomain) (`IBV_SRQT_XRC`). Senders use
 /// its number in their requests.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{CompletionQueue, ProtectionDomain, SharedReceiveQueue, SrqOptions, xrc::{Xrc, XrcDomain}};
-/// # fn f(pd: &ProtectionDomain, xrcd: &XrcDomain, cq: &CompletionQueue) -> ibverbs::Result<()> {
-/// let srq: SharedReceiveQueue<Xrc> = pd.create_xrc_srq(xrcd, cq, SrqOptions::default())?;
-/// println!("shared receive queue {}", srq.srq_num()?);
-/// # Ok(()) }
-/// ```
 ///
 /// # References
 /// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html); IBA annex A14

@@ -14,17 +14,6 @@ use super::rejected::PostError;
 use crate::transport::{ConnectedDuplexTransport, RawPacket};
 
 /// The operation of [`wr::send`](crate::wr::send).
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{Buf, wr};
-/// struct Outbox {
-///     first: Option<wr::SendRequest<wr::Send, Buf>>,
-/// }
-/// let mut outbox = Outbox { first: None };
-/// # fn buf() -> Buf { todo!() }
-/// outbox.first = Some(wr::send(buf()));
-/// ```
 #[doc(alias = "ibv_post_send")]
 #[derive(Clone, Copy, Debug)]
 pub struct Send;

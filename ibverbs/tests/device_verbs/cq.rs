@@ -8,8 +8,7 @@ use ibverbs::{
 };
 
 use crate::lab::{
-    self, LeakCheck, devices, devices_with, expect_unsupported, is_iwarp, is_mlx5, pair, path,
-    roce, verb,
+    self, devices, devices_with, expect_unsupported, is_iwarp, is_mlx5, pair, path, roce, verb,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -17,7 +16,6 @@ const LONG: Duration = Duration::from_secs(20);
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn fields_work_or_are_named_in_the_error() {
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let fields = CqFields::new();
@@ -44,7 +42,6 @@ fn fields_work_or_are_named_in_the_error() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn queue_with_timestamps_works() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let error = context
             .create_cq_ex(CqOptions::default(), CqFields::new())
@@ -105,7 +102,6 @@ fn queue_with_timestamps_works() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn resize_keeps_entries_or_is_unsupported() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         if is_iwarp(&context) {
             expect_unsupported(
@@ -141,7 +137,6 @@ fn resize_keeps_entries_or_is_unsupported() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn moderation_works_or_is_unsupported() {
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let mut cq = lab::cq(&context);
@@ -161,7 +156,6 @@ fn moderation_works_or_is_unsupported() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn channel_event_identifies_one_of_many_queues() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("protection domain");
         let channel = context.create_comp_channel().expect("channel");

@@ -10,9 +10,7 @@ use test_support::lab::{report_device, report_no_device, use_model};
 use test_support::process;
 use test_support::udmabuf::{self, PAGE};
 
-use crate::lab::{
-    LeakCheck, Pair, REMOTE_ACCESS, devices, expect_unsupported, is_mlx5, pair_with_access,
-};
+use crate::lab::{Pair, REMOTE_ACCESS, devices, expect_unsupported, is_mlx5, pair_with_access};
 
 /// Size of the memory in bytes.
 const LEN: u64 = 4 * PAGE;
@@ -105,7 +103,6 @@ fn move_data(pair: &mut Pair, source: &Exported, target: &Exported) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn dma_bufs_carry_data_or_are_unsupported() {
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         let name = context.device_name();
         if !udmabuf::is_available() {
@@ -139,7 +136,6 @@ fn dma_bufs_carry_data_or_are_unsupported() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn region_outlives_the_files_of_its_dma_buf() {
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         let name = context.device_name();
         if !is_mlx5(&context) || !udmabuf::is_available() {

@@ -12,8 +12,7 @@ use ibverbs::{
 use test_support::process::wait_until;
 
 use crate::lab::{
-    LeakCheck, Pair, REMOTE_ACCESS, devices_with, extended_and_classic, pair_with_access, path,
-    roce, verb,
+    Pair, REMOTE_ACCESS, devices_with, pair_with_access, path, roce, roce_paths, verb,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,56 +114,51 @@ fn open_pair(context: &Context, options: QpOptions) -> Pair {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn forbidden_remote_access_fails_with_rem_access_err() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            for verb in REMOTE {
-                for cause in [
-                    "a wrong key",
-                    "beyond its end",
-                    "a right that the region lacks",
-                    "a right that the queue pair lacks",
-                ] {
-                    let insufficient = REMOTE_ACCESS - verb.needs();
-                    let mut pair = if cause == "a right that the queue pair lacks" {
-                        pair_with_access::<Rc>(&context, options, insufficient)
-                    } else {
-                        open_pair(&context, options)
-                    };
-                    let rights = if cause == "a right that the region lacks" {
-                        insufficient
-                    } else {
-                        REMOTE_ACCESS
-                    };
-                    let region = pair.pd.shared(64, rights).expect("region");
-                    let mut remote = region.remote();
-                    match cause {
-                        "a wrong key" => remote.rkey ^= 0x5500,
-                        "beyond its end" => remote.addr += 64,
-                        _ => {}
-                    }
-                    pair.b
-                        .post_recv(wr::recv(wr::Empty))
-                        .expect("for the immediate data");
-                    let failed = post_and_retire(&mut pair, verb, remote);
-                    // If the queue pair lacks the right, the specification also allows the peer to
-                    // report an invalid request.
-                    let status = match failed.status() {
-                        WcStatus::REM_INV_REQ_ERR
-                            if cause == "a right that the queue pair lacks" =>
-                        {
-                            failed.status()
-                        }
-                        _ => WcStatus::REM_ACCESS_ERR,
-                    };
-                    check_failure(&mut pair, verb, failed, status);
-                    let mut seen = [7; 64];
-                    region.read(0, &mut seen).expect("in range");
-                    assert_eq!(
-                        seen, [0; 64],
-                        "{verb:?} with {cause} must not change memory"
-                    );
+    for (context, options) in roce_paths() {
+        for verb in REMOTE {
+            for cause in [
+                "a wrong key",
+                "beyond its end",
+                "a right that the region lacks",
+                "a right that the queue pair lacks",
+            ] {
+                let insufficient = REMOTE_ACCESS - verb.needs();
+                let mut pair = if cause == "a right that the queue pair lacks" {
+                    pair_with_access::<Rc>(&context, options, insufficient)
+                } else {
+                    open_pair(&context, options)
+                };
+                let rights = if cause == "a right that the region lacks" {
+                    insufficient
+                } else {
+                    REMOTE_ACCESS
+                };
+                let region = pair.pd.shared(64, rights).expect("region");
+                let mut remote = region.remote();
+                match cause {
+                    "a wrong key" => remote.rkey ^= 0x5500,
+                    "beyond its end" => remote.addr += 64,
+                    _ => {}
                 }
+                pair.b
+                    .post_recv(wr::recv(wr::Empty))
+                    .expect("for the immediate data");
+                let failed = post_and_retire(&mut pair, verb, remote);
+                // If the queue pair lacks the right, the specification also allows the peer to
+                // report an invalid request.
+                let status = match failed.status() {
+                    WcStatus::REM_INV_REQ_ERR if cause == "a right that the queue pair lacks" => {
+                        failed.status()
+                    }
+                    _ => WcStatus::REM_ACCESS_ERR,
+                };
+                check_failure(&mut pair, verb, failed, status);
+                let mut seen = [7; 64];
+                region.read(0, &mut seen).expect("in range");
+                assert_eq!(
+                    seen, [0; 64],
+                    "{verb:?} with {cause} must not change memory"
+                );
             }
         }
     }
@@ -173,7 +167,6 @@ fn forbidden_remote_access_fails_with_rem_access_err() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn destroyed_peer_exceeds_retries() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         for verb in ALL {
             let mut pair = open_pair(&context, QpOptions::default());
@@ -192,7 +185,6 @@ fn destroyed_peer_exceeds_retries() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn peer_without_receive_exceeds_rnr_retries() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         for verb in RECEIVED {
             let mut pair = open_pair(&context, QpOptions::default());
@@ -218,34 +210,31 @@ fn reconnect_without_rnr_retries(context: &Context, pair: &mut Pair) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn message_longer_than_receive_fails_at_both_ends() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            for verb in [Send, SendWithImm] {
-                let mut pair = open_pair(&context, options);
-                pair.b
-                    .post_recv(wr::recv(pair.pd.buf(4).expect("buffer")).tag(9))
-                    .expect("receive");
-                let remote = RemoteMemory {
-                    addr: 0,
-                    len: 8,
-                    rkey: 0,
+    for (context, options) in roce_paths() {
+        for verb in [Send, SendWithImm] {
+            let mut pair = open_pair(&context, options);
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(4).expect("buffer")).tag(9))
+                .expect("receive");
+            let remote = RemoteMemory {
+                addr: 0,
+                len: 8,
+                rkey: 0,
+            };
+            let buf = pair.pd.buf(8).expect("buffer");
+            assert!(verb.post(&mut pair.a, buf, remote));
+            for retired in pair.retire(2) {
+                // Soft-RoCE reports a failed operation at both ends.
+                let expected = if retired.tag() == 9 {
+                    [WcStatus::LOC_LEN_ERR, WcStatus::LOC_QP_OP_ERR]
+                } else {
+                    [WcStatus::REM_INV_REQ_ERR, WcStatus::REM_OP_ERR]
                 };
-                let buf = pair.pd.buf(8).expect("buffer");
-                assert!(verb.post(&mut pair.a, buf, remote));
-                for retired in pair.retire(2) {
-                    // Soft-RoCE reports a failed operation at both ends.
-                    let expected = if retired.tag() == 9 {
-                        [WcStatus::LOC_LEN_ERR, WcStatus::LOC_QP_OP_ERR]
-                    } else {
-                        [WcStatus::REM_INV_REQ_ERR, WcStatus::REM_OP_ERR]
-                    };
-                    assert!(
-                        expected.contains(&retired.status()),
-                        "{verb:?}: {retired:?}"
-                    );
-                    assert!(retired.into_buf().is_some());
-                }
+                assert!(
+                    expected.contains(&retired.status()),
+                    "{verb:?}: {retired:?}"
+                );
+                assert!(retired.into_buf().is_some());
             }
         }
     }
@@ -254,33 +243,30 @@ fn message_longer_than_receive_fails_at_both_ends() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn requests_posted_in_error_state_are_flushed() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            for verb in ALL {
-                let mut pair = open_pair(&context, options);
-                let remote = pair.pd.shared(64, REMOTE_ACCESS).expect("region").remote();
-                pair.a.to_error().expect("ERR state");
-                let pool = pair.pd.pool(3, 8).expect("pool");
-                let mut posted = 0;
-                for _ in 0..3 {
-                    posted += usize::from(verb.post(
-                        &mut pair.a,
-                        pool.take().expect("a free buffer"),
-                        remote,
-                    ));
-                }
-                let flushed = pair.retire(posted);
-                assert!(
-                    flushed
-                        .iter()
-                        .all(|one| one.status() == WcStatus::WR_FLUSH_ERR),
-                    "{verb:?}: {flushed:?}"
-                );
-                drop(flushed);
-                drop(pair);
-                assert_eq!(pool.available(), 3, "{verb:?}");
+    for (context, options) in roce_paths() {
+        for verb in ALL {
+            let mut pair = open_pair(&context, options);
+            let remote = pair.pd.shared(64, REMOTE_ACCESS).expect("region").remote();
+            pair.a.to_error().expect("ERR state");
+            let pool = pair.pd.pool(3, 8).expect("pool");
+            let mut posted = 0;
+            for _ in 0..3 {
+                posted += usize::from(verb.post(
+                    &mut pair.a,
+                    pool.take().expect("a free buffer"),
+                    remote,
+                ));
             }
+            let flushed = pair.retire(posted);
+            assert!(
+                flushed
+                    .iter()
+                    .all(|one| one.status() == WcStatus::WR_FLUSH_ERR),
+                "{verb:?}: {flushed:?}"
+            );
+            drop(flushed);
+            drop(pair);
+            assert_eq!(pool.available(), 3, "{verb:?}");
         }
     }
 }
@@ -288,37 +274,34 @@ fn requests_posted_in_error_state_are_flushed() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn failure_flushes_later_requests() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let mut pair = open_pair(&context, options);
-            let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
-            let remote = region.remote();
-            let wrong_rkey = RemoteMemory {
-                rkey: remote.rkey ^ 0x5500,
-                ..remote
-            };
-            let pool = pair.pd.pool(4, 8).expect("pool");
-            for (tag, to) in [remote, wrong_rkey, remote, remote].into_iter().enumerate() {
-                let request = wr::write(
-                    pool.take().expect("a free buffer"),
-                    RemoteMemory { len: 8, ..to },
-                )
-                .tag(tag as u64);
-                pair.a.post_send(request).expect("post");
-            }
-            let statuses: Vec<(u64, WcStatus)> = pair
-                .retire(4)
-                .iter()
-                .map(|one| (one.tag(), one.status()))
-                .collect();
-            let (access, flush) = (WcStatus::REM_ACCESS_ERR, WcStatus::WR_FLUSH_ERR);
-            assert_eq!(
-                statuses,
-                [(0, WcStatus::SUCCESS), (1, access), (2, flush), (3, flush)]
-            );
-            assert_eq!(pool.available(), 4);
+    for (context, options) in roce_paths() {
+        let mut pair = open_pair(&context, options);
+        let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");
+        let remote = region.remote();
+        let wrong_rkey = RemoteMemory {
+            rkey: remote.rkey ^ 0x5500,
+            ..remote
+        };
+        let pool = pair.pd.pool(4, 8).expect("pool");
+        for (tag, to) in [remote, wrong_rkey, remote, remote].into_iter().enumerate() {
+            let request = wr::write(
+                pool.take().expect("a free buffer"),
+                RemoteMemory { len: 8, ..to },
+            )
+            .tag(tag as u64);
+            pair.a.post_send(request).expect("post");
         }
+        let statuses: Vec<(u64, WcStatus)> = pair
+            .retire(4)
+            .iter()
+            .map(|one| (one.tag(), one.status()))
+            .collect();
+        let (access, flush) = (WcStatus::REM_ACCESS_ERR, WcStatus::WR_FLUSH_ERR);
+        assert_eq!(
+            statuses,
+            [(0, WcStatus::SUCCESS), (1, access), (2, flush), (3, flush)]
+        );
+        assert_eq!(pool.available(), 4);
     }
 }
 
@@ -329,7 +312,6 @@ fn failure_flushes_later_requests() {
 fn raw_request_with_wrong_lkey_matches_no_slot() {
     use rdma_sys::{IBV_SEND_SIGNALED, IBV_WR_SEND, ibv_post_send, ibv_send_wr, ibv_sge};
 
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let mut pair = open_pair(&context, QpOptions::new().classic_only(true));
         pair.b
@@ -374,7 +356,6 @@ fn raw_request_with_wrong_lkey_matches_no_slot() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_refused_length_of_inline_data_is_named_with_its_limit() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::new()).expect("queue");

@@ -11,9 +11,7 @@ use ibverbs::{
 };
 use test_support::lab::LinkDown;
 
-use crate::lab::{
-    self, LeakCheck, connect, devices, devices_with, is_efa, is_iwarp, path, roce_with, verb,
-};
+use crate::lab::{self, connect, devices, devices_with, is_efa, is_iwarp, path, roce_with, verb};
 
 /// Time within which an expected event must arrive.
 const LONG: Duration = Duration::from_secs(10);
@@ -45,7 +43,6 @@ fn readable(events: &AsyncEvents) -> bool {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn link_changes_raise_port_events() {
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         if is_efa(&context) {
             println!("unsupported: {} port events", context.device_name());
@@ -113,7 +110,6 @@ fn overflow_cq(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePa
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn overflow_event_names_the_completion_queue() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let events = context.async_events().expect("events");
         drain(&events);
@@ -132,7 +128,6 @@ fn overflow_event_names_the_completion_queue() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn destroy_does_not_wait_for_events() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let events = context.async_events().expect("events");
         drain(&events);
@@ -161,7 +156,6 @@ fn destroy_does_not_wait_for_events() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn events_can_be_read_while_queues_are_destroyed() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let events = context.async_events().expect("events");
         drain(&events);
@@ -188,7 +182,6 @@ fn events_can_be_read_while_queues_are_destroyed() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn wait_times_out_and_each_event_goes_to_one_handle() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let (one, two) = (
             context.async_events().expect("events"),
@@ -241,7 +234,6 @@ fn wait_times_out_and_each_event_goes_to_one_handle() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_limit_and_last_wqe_events_name_their_queues() {
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::RC, verb::SRQ]) {
         let events = context.async_events().expect("events");
         drain(&events);

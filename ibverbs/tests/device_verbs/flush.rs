@@ -10,7 +10,7 @@ use ibverbs::{
     wr::{self, FlushPlacement},
 };
 
-use crate::lab::{self, LeakCheck, Pair, devices_with, pair_with_access, roce_with, until, verb};
+use crate::lab::{self, Pair, devices_with, pair_with_access, roce_with, until, verb};
 
 const WRITES: AccessFlags = AccessFlags::REMOTE_WRITE;
 const FLUSHES: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::FLUSH_GLOBAL);
@@ -24,8 +24,8 @@ fn connected(context: &Context, ops: OptionalOps, access: AccessFlags) -> Pair {
 
 /// Returns the devices whose queue pairs can flush, which also depends on the installed library.
 /// The others must reject such queue pairs.
-fn flushing_devices() -> Vec<Context> {
-    let supports = |context: &Context| {
+fn flushing_devices() -> impl Iterator<Item = Context> {
+    devices_with(&[]).filter(|context| {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = lab::cq(context);
         let options = QpOptions::new().optional_ops(OptionalOps::FLUSH);
@@ -37,16 +37,13 @@ fn flushing_devices() -> Vec<Context> {
                 false
             }
         }
-    };
-    let all = devices_with(&[]);
-    all.into_iter().filter(supports).collect()
+    })
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn atomic_write_stores_eight_bytes_after_earlier_writes() {
     const LEN: usize = 64 << 10;
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::ATOMIC_WRITE]) {
         let all = context.query_device_ex().expect("extended attributes");
         assert!(
@@ -88,7 +85,6 @@ fn atomic_write_stores_eight_bytes_after_earlier_writes() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn atomic_write_is_never_seen_in_part() {
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::ATOMIC_WRITE]) {
         let mut pair = connected(&context, OptionalOps::ATOMIC_WRITE, WRITES);
         let region = pair.pd.shared(8, WRITES).expect("region");
@@ -125,7 +121,6 @@ fn atomic_write_is_never_seen_in_part() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn atomic_write_needs_an_aligned_writable_word() {
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::ATOMIC_WRITE]) {
         let mut pair = connected(&context, OptionalOps::ATOMIC_WRITE, WRITES);
         let region = pair.pd.shared(64, WRITES).expect("region");
@@ -157,7 +152,6 @@ fn atomic_write_needs_an_aligned_writable_word() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn operations_must_be_requested_at_creation() {
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::RC]) {
         for classic_only in [false, true] {
             let options = QpOptions::new().classic_only(classic_only);
@@ -192,7 +186,6 @@ fn operations_must_be_requested_at_creation() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn flush_completes_after_the_writes_before_it() {
     const LEN: usize = 10_000;
-    let _leak_check = LeakCheck::new();
     for context in flushing_devices() {
         let ops = OptionalOps::FLUSH | OptionalOps::ATOMIC_WRITE;
         let mut pair = connected(&context, ops, FLUSHES);
@@ -234,7 +227,6 @@ fn flush_completes_after_the_writes_before_it() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn flush_needs_access_rights_of_its_placement() {
-    let _leak_check = LeakCheck::new();
     for context in flushing_devices() {
         let fails = |access, rights, placement| {
             let mut pair = connected(&context, OptionalOps::FLUSH, access);

@@ -163,7 +163,7 @@ fn error_has_a_reason_for_each_rejected_gid() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn select_gid_is_unsupported_on_iwarp() {
-    let devices = devices();
+    let devices = test_support::lab::devices();
     if devices.iter().all(is_model) {
         test_support::lab::report_no_device("the models of adapters have no iWARP");
     }

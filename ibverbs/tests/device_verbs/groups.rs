@@ -9,7 +9,7 @@ use ibverbs::{
     wr::{self, Destination},
 };
 
-use crate::lab::{LeakCheck, REMOTE_ACCESS, connect, devices_with, path, verb};
+use crate::lab::{REMOTE_ACCESS, connect, devices_with, path, verb};
 
 const MESSAGES: u32 = 200;
 
@@ -91,7 +91,6 @@ fn exchange(pd: &ProtectionDomain) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn each_thread_has_a_group() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::THREAD_DOMAINS, verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
         std::thread::scope(|scope| {
@@ -106,7 +105,6 @@ fn each_thread_has_a_group() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn groups_have_all_transports_and_their_own_queues() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::THREAD_DOMAINS, verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
         let group = ThreadGroup::new(&pd).expect("group");

@@ -19,8 +19,7 @@ use test_support::lab::{report_device, report_no_device, use_model};
 use test_support::{process, udmabuf};
 
 use crate::lab::{
-    self, LeakCheck, devices, installed_version, is_efa, is_iwarp, is_mlx5, pair_with_access,
-    roce_with, verb,
+    self, devices, installed_version, is_efa, is_iwarp, is_mlx5, pair_with_access, roce_with, verb,
 };
 
 const REMOTE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
@@ -97,7 +96,6 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn newer_verbs_work_as_the_table_says_or_name_their_version() {
-    let _leak_check = LeakCheck::new();
     let version = installed_version();
     for context in devices() {
         let device = context.device_name();
@@ -136,7 +134,6 @@ fn memory_of_the_provider_carries_data_in_every_class() {
     if installed_version() < 64 {
         return report_no_device("rdma-core 64 or newer is not installed");
     }
-    let _leak_check = LeakCheck::new();
     let options = || MemoryOptions::new().backing(Backing::Provider);
     for context in roce_with(&[verb::RC]) {
         let mut pair = pair_with_access::<Rc>(&context, QpOptions::new(), REMOTE);
@@ -197,7 +194,6 @@ fn memory_of_the_provider_carries_data_in_every_class() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn provider_memory_that_is_read_after_its_end_is_refused() {
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         let device = context.device_name();
         if !is_iwarp(&context) {
@@ -223,7 +219,6 @@ fn dma_handles_are_hints_of_regions_that_keep_them_alive() {
     if installed_version() < 59 {
         return report_no_device("rdma-core 59 or newer is not installed");
     }
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         let device = context.device_name();
         let target = |cpu| {
@@ -319,7 +314,6 @@ fn device_memory_is_exported_as_a_dma_buf() {
     if installed_version() < 62 || !udmabuf::is_available() {
         return report_no_device("rdma-core 62 and /dev/udmabuf are needed");
     }
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         if !is_mlx5(&context) {
             println!("unsupported: {} `ibv_alloc_dm`", context.device_name());

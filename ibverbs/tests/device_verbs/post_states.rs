@@ -154,24 +154,3 @@ fn refused_post_names_state_and_remedy() {
         });
     });
 }
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn refused_batch_names_state_and_remedy() {
-    for_each_device_with(&[verb::RC], |context, pd| {
-        let cq = lab::cq(context);
-        let mut qp = lab::qp::<Rc>(pd, &cq);
-        let error = qp
-            .batch(|batch| -> Result<(), Error> {
-                batch.send(wr::send(pd.buf(8)?))?;
-                Ok(())
-            })
-            .expect_err("not connected");
-        assert_eq!(error.kind(), ErrorKind::WrongState, "{error}");
-        assert!(error.help().is_some(), "{error}");
-        // siw accepts receives in every state, but none without memory.
-        let received = qp.post_recv(wr::recv(wr::Empty));
-        let rejected = received.expect_err("RESET on rxe, no memory on siw");
-        assert_eq!(rejected.error().errno(), Some(Errno(libc::EINVAL)));
-    });
-}

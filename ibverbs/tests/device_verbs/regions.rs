@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use ibverbs::{AccessFlags, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr};
 
 use crate::lab::{
-    self, LeakCheck, REMOTE_ACCESS, devices_with, expect_unsupported, extended_and_classic,
-    for_each_device_with, is_iwarp, pair_with_access, roce, verb,
+    self, REMOTE_ACCESS, devices_with, expect_unsupported, for_each_device_with, is_iwarp,
+    pair_with_access, roce, roce_paths, verb,
 };
 
 #[test]
@@ -54,7 +54,6 @@ fn shared_region_converts_to_buf_only_when_unreachable() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn rkey_is_invalid_after_reclaim() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let lab::Pair { pd, cq, a, b } =
             pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
@@ -83,45 +82,42 @@ fn rkey_is_invalid_after_reclaim() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn frozen_memory_is_read_only_for_peers() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            for writes in [false, true] {
-                let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
-                let frozen = pair
-                    .pd
-                    .frozen_shared(100, MemoryOptions::default(), |bytes| bytes.fill(9))
-                    .expect("frozen");
-                let remote = frozen.remote().expect("remote access");
-                if writes {
-                    pair.a
-                        .post_send(wr::write(pair.pd.buf(8).expect("buffer"), remote))
-                        .expect("post");
-                    assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
-                } else {
-                    pair.a
-                        .post_send(wr::read(pair.pd.buf(100).expect("buffer"), remote))
-                        .expect("read");
-                    let read = pair.retire(1).remove(0);
-                    read.check().expect("read");
-                    assert_eq!(
-                        read.into_buf().expect("posted with a buffer")[..],
-                        frozen[..]
-                    );
-                    let held = pair.b.hold(&frozen).expect("hold");
-                    pair.a
-                        .post_recv(wr::recv(pair.pd.buf(100).expect("buffer")))
-                        .expect("receive");
-                    pair.b
-                        .post_send(wr::send(held))
-                        .expect("frozen memory can be sent");
-                    pair.retire(2)
-                        .iter()
-                        .for_each(|one| one.check().expect("success"));
-                }
-                assert!(frozen.iter().all(|&byte| byte == 9));
-                assert!(frozen.try_thaw().is_err(), "peers can read it");
+    for (context, options) in roce_paths() {
+        for writes in [false, true] {
+            let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
+            let frozen = pair
+                .pd
+                .frozen_shared(100, MemoryOptions::default(), |bytes| bytes.fill(9))
+                .expect("frozen");
+            let remote = frozen.remote().expect("remote access");
+            if writes {
+                pair.a
+                    .post_send(wr::write(pair.pd.buf(8).expect("buffer"), remote))
+                    .expect("post");
+                assert_eq!(pair.retire(1)[0].status(), WcStatus::REM_ACCESS_ERR);
+            } else {
+                pair.a
+                    .post_send(wr::read(pair.pd.buf(100).expect("buffer"), remote))
+                    .expect("read");
+                let read = pair.retire(1).remove(0);
+                read.check().expect("read");
+                assert_eq!(
+                    read.into_buf().expect("posted with a buffer")[..],
+                    frozen[..]
+                );
+                let held = pair.b.hold(&frozen).expect("hold");
+                pair.a
+                    .post_recv(wr::recv(pair.pd.buf(100).expect("buffer")))
+                    .expect("receive");
+                pair.b
+                    .post_send(wr::send(held))
+                    .expect("frozen memory can be sent");
+                pair.retire(2)
+                    .iter()
+                    .for_each(|one| one.check().expect("success"));
             }
+            assert!(frozen.iter().all(|&byte| byte == 9));
+            assert!(frozen.try_thaw().is_err(), "peers can read it");
         }
     }
 }
@@ -129,7 +125,6 @@ fn frozen_memory_is_read_only_for_peers() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn slices_are_addressed_and_bounds_checked() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let mut pair = pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
         let region = pair.pd.shared(4096, REMOTE_ACCESS).expect("region");
@@ -180,7 +175,6 @@ fn slices_are_addressed_and_bounds_checked() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn device_memory_is_used_by_requests_and_peers() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DEVICE_MEMORY, verb::RC]) {
         let options = QpOptions::new().device_addresses(true);
         let mut pair = pair_with_access::<Rc>(&context, options, REMOTE_ACCESS);
@@ -232,7 +226,6 @@ fn device_memory_is_used_by_requests_and_peers() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn zero_based_region_is_addressed_from_0() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let options = || MemoryOptions::new().zero_based(true);
         if is_iwarp(&context) {

@@ -1,119 +1,64 @@
 //! Scopes: requests use borrowed memory, and the device does not access it after the scope.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Completion, CompletionQueue, Error, ErrorKind, GidIndex, PostError,
-    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, wr,
+    AccessFlags, CompletionQueue, Error, ErrorKind, PostError, QpOptions, QueuePair, Rc, wr,
 };
 
-use crate::lab::{
-    self, LeakCheck, Pair, devices_with, extended_and_classic, forget, pair, pair_with_access,
-    roce, verb,
-};
+use crate::lab::{Pair, forget, pair, pair_with_access, roce, roce_paths};
 
 const LONG: Duration = Duration::from_secs(20);
 
 /// Length of a READ that is still in flight when its scope ends.
 const READ_LEN: usize = 16 << 20;
 
-/// Returns a handler for `Scope::wait` that retires the completions of the peer's queue pair and
-/// expects success.
-fn retire_on(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) + '_ {
-    |item| match item {
-        Ok(retired) => retired.check().expect("success"),
-        Err(completion) => drop(peer.retire(completion).expect("posted on the peer")),
-    }
-}
-
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn borrowed_memory_is_sent_and_received() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let Pair {
-                pd,
-                mut cq,
-                mut a,
-                mut b,
-            } = pair(&context, options);
-            let message: Vec<u8> = (0..=255).cycle().take(100_000).collect();
-            let mut reply = vec![0; 200_000];
-            b.post_recv(wr::recv(pd.buf(100_000).expect("buffer")).tag(9))
-                .expect("receive");
-            a.scope(|scope| {
-                let reply = scope.lend_mut(&mut reply)?;
-                let lent = scope.lend(&message)?;
-                assert_eq!((lent.len(), reply.len()), (100_000, 200_000));
-                scope.post_recv(wr::recv(reply.slice(50_000..200_000).expect("in range")))?;
-                scope.post_send(wr::send(lent.slice(1..100_000).expect("in range")))?;
-                assert_eq!(scope.lent_in_flight(), 2);
-                let mut replied = None;
-                scope.wait(&mut cq, LONG, |item| match item {
-                    Ok(retired) => retired.check().expect("success"),
-                    Err(completion) => {
-                        let retired = b.retire(completion).expect("posted on the peer");
-                        if retired.tag() == 9 {
-                            b.post_send(wr::send(
-                                retired.into_buf().expect("posted with a buffer"),
-                            ))
+    for (context, options) in roce_paths() {
+        let Pair {
+            pd,
+            mut cq,
+            mut a,
+            mut b,
+        } = pair(&context, options);
+        let message: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+        let mut reply = vec![0; 200_000];
+        b.post_recv(wr::recv(pd.buf(100_000).expect("buffer")).tag(9))
+            .expect("receive");
+        a.scope(|scope| {
+            let reply = scope.lend_mut(&mut reply)?;
+            let lent = scope.lend(&message)?;
+            assert_eq!((lent.len(), reply.len()), (100_000, 200_000));
+            scope.post_recv(wr::recv(reply.slice(50_000..200_000).expect("in range")))?;
+            scope.post_send(wr::send(lent.slice(1..100_000).expect("in range")))?;
+            assert_eq!(scope.lent_in_flight(), 2);
+            let mut replied = None;
+            scope.wait(&mut cq, LONG, |item| match item {
+                Ok(retired) => retired.check().expect("success"),
+                Err(completion) => {
+                    let retired = b.retire(completion).expect("posted on the peer");
+                    if retired.tag() == 9 {
+                        b.post_send(wr::send(retired.into_buf().expect("posted with a buffer")))
                             .expect("reply");
-                        } else {
-                            replied = Some(());
-                        }
+                    } else {
+                        replied = Some(());
                     }
-                })?;
-                assert_eq!(scope.lent_in_flight(), 0);
-                Ok::<(), Error>(())
-            })
-            .expect("success");
-            assert_eq!(reply[50_000..149_999], message[1..]);
-            assert!(
-                reply[..50_000]
-                    .iter()
-                    .chain(&reply[149_999..])
-                    .all(|&byte| byte == 0)
-            );
-            assert_eq!(a.recv_slots_free(), a.caps().max_recv_wr as usize);
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn borrowed_memory_works_in_one_sided_batches() {
-    let _leak_check = LeakCheck::new();
-    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
-    for context in roce() {
-        for options in extended_and_classic() {
-            let Pair {
-                pd,
-                mut cq,
-                mut a,
-                mut b,
-            } = pair_with_access::<Rc>(&context, options, access);
-            let region = pd.shared(4096, access).expect("region");
-            let source = [7_u8; 4096];
-            let mut target = [0_u8; 4096];
-            a.scope(|scope| {
-                let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
-                let range = |half: usize| half * 2048..(half + 1) * 2048;
-                scope.batch(|batch| -> Result<(), Error> {
-                    for half in 0..2 {
-                        let part = source.clone().slice(range(half)).expect("in range");
-                        let destination = region.slice(range(half)).expect("in range").remote();
-                        batch.send(wr::write(part, destination).signaled(false))?;
-                    }
-                    batch.send(wr::read(target, region.remote()).fenced(true))?;
-                    Ok(())
-                })?;
-                scope.wait(&mut cq, LONG, retire_on(&mut b))
-            })
-            .expect("success");
-            assert_eq!(target, source);
-        }
+                }
+            })?;
+            assert_eq!(scope.lent_in_flight(), 0);
+            Ok::<(), Error>(())
+        })
+        .expect("success");
+        assert_eq!(reply[50_000..149_999], message[1..]);
+        assert!(
+            reply[..50_000]
+                .iter()
+                .chain(&reply[149_999..])
+                .all(|&byte| byte == 0)
+        );
+        assert_eq!(a.recv_slots_free(), a.caps().max_recv_wr as usize);
     }
 }
 
@@ -148,44 +93,40 @@ fn check_destroyed(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn requests_in_flight_at_scope_end_destroy_the_queue_pair() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let Pair {
-                pd,
-                mut cq,
-                mut a,
-                mut b,
-            } = pair(&context, options);
-            let mut memory = vec![1_u8; 8192];
-            a.post_recv(wr::recv(pd.buf(64).expect("buffer")).tag(5))
-                .expect("receive");
-            let ended = a.scope(|scope| -> Result<(), Error> {
-                let lent = scope.lend_mut(&mut memory)?;
-                scope.post_recv(wr::recv(lent))?;
-                Ok(())
-            });
-            let error = ended.expect_err("a request was in flight");
-            assert_eq!(error.kind(), ErrorKind::Disconnected);
-            check_destroyed(&mut a, &mut cq);
-            // Messages that arrive now must not change the memory.
-            for _ in 0..2 {
-                b.post_send(wr::send(wr::Inline(&[9; 32]))).expect("send");
-            }
-            std::thread::sleep(Duration::from_millis(100));
-            assert!(memory.iter().all(|&byte| byte == 1));
-            let reclaimed = a.destroy().expect("destroyed by the scope");
-            let tags = reclaimed.recvs.iter().map(|(tag, _)| *tag);
-            assert_eq!(tags.collect::<Vec<_>>(), [5]);
-            drop((pd, cq));
+    for (context, options) in roce_paths() {
+        let Pair {
+            pd,
+            mut cq,
+            mut a,
+            mut b,
+        } = pair(&context, options);
+        let mut memory = vec![1_u8; 8192];
+        a.post_recv(wr::recv(pd.buf(64).expect("buffer")).tag(5))
+            .expect("receive");
+        let ended = a.scope(|scope| -> Result<(), Error> {
+            let lent = scope.lend_mut(&mut memory)?;
+            scope.post_recv(wr::recv(lent))?;
+            Ok(())
+        });
+        let error = ended.expect_err("a request was in flight");
+        assert_eq!(error.kind(), ErrorKind::Disconnected);
+        check_destroyed(&mut a, &mut cq);
+        // Messages that arrive now must not change the memory.
+        for _ in 0..2 {
+            b.post_send(wr::send(wr::Inline(&[9; 32]))).expect("send");
         }
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(memory.iter().all(|&byte| byte == 1));
+        let reclaimed = a.destroy().expect("destroyed by the scope");
+        let tags = reclaimed.recvs.iter().map(|(tag, _)| *tag);
+        assert_eq!(tags.collect::<Vec<_>>(), [5]);
+        drop((pd, cq));
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn read_in_flight_writes_nothing_after_the_scope() {
-    let _leak_check = LeakCheck::new();
     let access = AccessFlags::REMOTE_READ;
     for context in roce() {
         let mut pair = pair_with_access::<Rc>(&context, QpOptions::default(), access);
@@ -211,7 +152,6 @@ fn read_in_flight_writes_nothing_after_the_scope() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn forgetting_scope_values_is_sound() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair {
             pd,
@@ -249,38 +189,7 @@ fn forgetting_scope_values_is_sound() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn panic_ends_the_scope() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        let Pair { pd, cq, mut a, b } = pair(&context, QpOptions::default());
-        let mut memory = vec![1_u8; 64];
-        let pool = pd.pool(1, 64).expect("pool");
-        let buf = pool.take().expect("a free buffer");
-        let panicked = catch_unwind(AssertUnwindSafe(|| {
-            a.scope(|scope| -> Result<(), Error> {
-                let lent = scope.lend_mut(&mut memory)?;
-                scope.post_recv(wr::recv(lent))?;
-                scope.post_recv(wr::recv(buf))?;
-                panic!("on purpose");
-            })
-        }));
-        panicked.expect_err("panicked");
-        memory.fill(3);
-        assert!(a.is_destroyed());
-        drop(a);
-        assert_eq!(
-            pool.available(),
-            1,
-            "the queue pair must return its buffers"
-        );
-        drop((pd, cq, b));
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
 fn failed_request_returns_borrowed_memory() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let Pair {
             pd,
@@ -302,61 +211,5 @@ fn failed_request_returns_borrowed_memory() {
             Ok(statuses)
         });
         assert_eq!(statuses.expect("no timeout"), [false]);
-    }
-}
-
-/// Creates an unconnected queue pair in INIT. It can post receives on any device.
-fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = lab::cq(context);
-    let mut qp = lab::qp::<Rc>(&pd, &cq);
-    let port = context.query_port(1).expect("port");
-    qp.init(&RcPath::new(1, GidIndex(0), port.active_mtu))
-        .expect("INIT state");
-    (pd, cq, qp)
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn scope_ends_without_completions() {
-    let _leak_check = LeakCheck::new();
-    for context in devices_with(&[verb::RC]) {
-        let (_pd, mut cq, mut qp) = unconnected(&context);
-        let mut memory = [1_u8; 64];
-        let ended = qp.scope(|scope| {
-            let lent = scope.lend_mut(&mut memory)?;
-            scope.post_recv(wr::recv(lent))?;
-            scope.wait(&mut cq, Duration::from_millis(50), |_| ())
-        });
-        let error = ended.expect_err("nothing completes");
-        assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(qp.is_destroyed());
-        assert_eq!(memory, [1; 64]);
-        let (_pd, _cq, mut qp) = unconnected(&context);
-        qp.scope(|_| Ok::<(), Error>(())).expect("nothing was lent");
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn invalid_lends_are_rejected() {
-    let _leak_check = LeakCheck::new();
-    for context in devices_with(&[verb::RC]) {
-        let (_pd, _cq, mut qp) = unconnected(&context);
-        let (_pd2, _cq2, mut other) = unconnected(&context);
-        let mut memory = [1_u8; 64];
-        qp.scope(|scope| {
-            let error = scope.lend(&[]).expect_err("empty");
-            assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            let lent = scope.lend_mut(&mut memory)?;
-            assert!(lent.clone().slice(60..65).is_none());
-            let receive = other.post_recv(wr::recv(lent));
-            let rejected = receive.expect_err("another queue pair");
-            assert_eq!(rejected.error(), PostError::WrongQueue);
-            let error = scope.join(&mut other).expect_err("another domain");
-            assert_eq!(error.kind(), ErrorKind::Mismatch);
-            Ok::<(), Error>(())
-        })
-        .expect("nothing was posted");
     }
 }

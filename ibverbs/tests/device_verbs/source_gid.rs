@@ -10,7 +10,7 @@ use ibverbs::{
     wr::{self, Destination},
 };
 
-use crate::lab::{LeakCheck, devices_with, until, verb};
+use crate::lab::{devices_with, until, verb};
 
 const QKEY: Qkey = Qkey(0x2222_2222);
 /// Requests in flight at the same time.
@@ -90,7 +90,6 @@ fn answer_an_unknown_sender<T: DuplexTransport + DatagramTransport>(
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_unknown_sender_is_answered_by_its_gid() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         let caps = context.query_efa().expect("attributes").device_caps;
         assert!(caps.contains(EfaCaps::CQ_WITH_SGID));
@@ -119,7 +118,6 @@ fn an_unknown_sender_is_answered_by_its_gid() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn completions_of_a_destroyed_queue_pair_do_no_harm() {
     const COUNT: u32 = 8;
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         let own = context.gids(1).expect("GID table")[0].gid;
         let mut a = Receiver::<Srd>::new(&context);

@@ -11,7 +11,7 @@ use ibverbs::{
     wr::{self, Destination},
 };
 
-use crate::lab::{self, LeakCheck, devices_with, until, verb};
+use crate::lab::{self, devices_with, until, verb};
 
 const QKEY: Qkey = Qkey(0x2222_2222);
 /// Requests in flight at the same time.
@@ -73,7 +73,6 @@ fn filled(pd: &ProtectionDomain, number: u32, len: usize) -> Buf {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn messages_arrive_once_and_intact_in_any_order() {
     const COUNT: u32 = 2000;
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         let (mut a, mut b, there) = pair(&context);
         let len = |number: u32| 1 + number as usize * 37 % 8000;
@@ -125,7 +124,6 @@ fn messages_arrive_once_and_intact_in_any_order() {
 fn reads_return_each_its_bytes_in_any_order() {
     const COUNT: u32 = 500;
     const PIECE: u32 = 1000;
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         let caps = context.query_efa().expect("attributes").device_caps;
         assert!(caps.contains(EfaCaps::RDMA_READ), "{caps:?}");
@@ -332,7 +330,6 @@ impl Network<'_> {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn random_requests_between_many_queue_pairs_complete_once() {
     const PEERS: usize = 4;
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         for seed in 1..=3_u64 {
             let mut network = Network {
@@ -376,7 +373,6 @@ fn random_requests_between_many_queue_pairs_complete_once() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn read_with_a_wrong_key_fails_and_returns_its_buffer() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         let (mut a, b, there) = pair(&context);
         let region = b.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
@@ -406,7 +402,6 @@ fn read_with_a_wrong_key_fails_and_returns_its_buffer() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn requests_that_the_device_lacks_are_rejected() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         let (mut a, mut b, there) = pair(&context);
         let region = b.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
@@ -451,7 +446,6 @@ fn requests_that_the_device_lacks_are_rejected() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn destroy_returns_the_buffers_in_flight() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         let (mut a, b, there) = pair(&context);
         // `b` has no receives, so the message waits.
@@ -471,7 +465,6 @@ fn destroy_returns_the_buffers_in_flight() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn states_and_attributes_are_those_of_the_driver() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
         let attr = context.query_efa().expect("attributes");
         assert_eq!(
@@ -514,11 +507,10 @@ fn states_and_attributes_are_those_of_the_driver() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_number_with_old_completions_is_not_used_again() {
-    let _leak_check = LeakCheck::new();
-    for context in &devices_with(&[verb::SRD]) {
+    for context in devices_with(&[verb::SRD]) {
         // Of the completions of the receiver, libefa looks into none while no queue pair uses them.
         for has_other in [false, true] {
-            let (mut peer, node, there) = pair(context);
+            let (mut peer, node, there) = pair(&context);
             let Node { pd, mut cq, mut qp } = node;
             let buf = pd.buf(64).expect("buffer");
             qp.post_recv(wr::recv(buf)).expect("receive");

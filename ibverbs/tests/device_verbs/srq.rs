@@ -4,14 +4,11 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{AccessFlags, CqOptions, ErrorKind, PostError, QpOptions, Rc, SrqOptions, wr};
 
-use crate::lab::{
-    self, LeakCheck, connect, devices_with, is_iwarp, is_mlx5, is_model, path, roce_with, verb,
-};
+use crate::lab::{self, connect, devices_with, is_iwarp, is_mlx5, is_model, path, roce_with, verb};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_completions_identify_the_queue_pair() {
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
         let mut cq = lab::cq(&context);
@@ -84,7 +81,6 @@ fn srq_completions_identify_the_queue_pair() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
         let mut cq = lab::cq(&context);
@@ -160,7 +156,6 @@ fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_limit_resize_and_query_work_or_are_unsupported() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
         let mut srq = pd
@@ -192,7 +187,6 @@ fn srq_limit_resize_and_query_work_or_are_unsupported() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_of_another_domain_is_rejected() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC, verb::SRQ]) {
         let (pd, other) = (
             context.alloc_pd().expect("protection domain"),
@@ -213,7 +207,6 @@ fn srq_of_another_domain_is_rejected() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn destroyed_queue_pairs_are_named_in_late_completions() {
     const ROUNDS: u64 = 40;
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
         let new_cq = || context.create_cq(CqOptions::new().depth(256));

@@ -9,8 +9,7 @@ use ibverbs::{
 };
 
 use crate::lab::{
-    self, LeakCheck, devices_with, extended_and_classic, is_iwarp, is_mlx5, pair, roce, roce_with,
-    verb,
+    self, devices_with, is_iwarp, is_mlx5, pair, pairs, roce, roce_paths, roce_with, verb,
 };
 
 fn expect_invalid(result: Result<(), Error>, message: &str) {
@@ -22,7 +21,6 @@ fn expect_invalid(result: Result<(), Error>, message: &str) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn transition_error_names_wrong_attributes() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = lab::cq(&context);
@@ -96,7 +94,6 @@ fn transition_error_names_wrong_attributes() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalid_transition_is_rejected_on_every_device() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = lab::cq(&context);
@@ -113,125 +110,92 @@ fn invalid_transition_is_rejected_on_every_device() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn only_idle_queue_pair_can_be_reset_and_reconnected() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let mut pair = pair(&context, options);
-            pair.b
-                .post_recv(wr::recv(pair.pd.buf(8).expect("buffer")))
-                .expect("receive");
-            assert!(!pair.b.is_idle() && pair.a.is_idle());
-            expect_invalid(
-                pair.b.modify(&QpChange::to(QpState::RESET)),
-                "requests in flight",
-            );
-            pair.a
-                .post_send(wr::send(wr::Inline(b"first")))
-                .expect("send");
-            pair.retire(2)
-                .iter()
-                .for_each(|one| one.check().expect("success"));
-            let entry = context
-                .select_gid(1, &GidQuery::default())
-                .expect("GID")
-                .entry;
-            let path = RcPath::new(1, entry.index, Mtu::B1024).psn(Psn(500));
-            for qp in [&mut pair.a, &mut pair.b] {
-                qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
-                qp.init(&path).expect("INIT state");
-            }
-            let (a, b) = (
-                pair.a.endpoint(&path).expect("a"),
-                pair.b.endpoint(&path).expect("b"),
-            );
-            assert_eq!((a.psn, a.gid), (Psn(500), entry.gid));
-            pair.a.connect(&path, &b).expect("a");
-            pair.b.connect(&path, &a).expect("b");
-            pair.b
-                .post_recv(wr::recv(pair.pd.buf(8).expect("buffer")))
-                .expect("receive");
-            pair.a
-                .post_send(wr::send(wr::Inline(b"second")))
-                .expect("send");
-            pair.retire(2)
-                .iter()
-                .for_each(|one| one.check().expect("success"));
+    for (context, options) in roce_paths() {
+        let mut pair = pair(&context, options);
+        pair.b
+            .post_recv(wr::recv(pair.pd.buf(8).expect("buffer")))
+            .expect("receive");
+        assert!(!pair.b.is_idle() && pair.a.is_idle());
+        expect_invalid(
+            pair.b.modify(&QpChange::to(QpState::RESET)),
+            "requests in flight",
+        );
+        pair.a
+            .post_send(wr::send(wr::Inline(b"first")))
+            .expect("send");
+        pair.retire(2)
+            .iter()
+            .for_each(|one| one.check().expect("success"));
+        let entry = context
+            .select_gid(1, &GidQuery::default())
+            .expect("GID")
+            .entry;
+        let path = RcPath::new(1, entry.index, Mtu::B1024).psn(Psn(500));
+        for qp in [&mut pair.a, &mut pair.b] {
+            qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
+            qp.init(&path).expect("INIT state");
         }
+        let (a, b) = (
+            pair.a.endpoint(&path).expect("a"),
+            pair.b.endpoint(&path).expect("b"),
+        );
+        assert_eq!((a.psn, a.gid), (Psn(500), entry.gid));
+        pair.a.connect(&path, &b).expect("a");
+        pair.b.connect(&path, &a).expect("b");
+        pair.b
+            .post_recv(wr::recv(pair.pd.buf(8).expect("buffer")))
+            .expect("receive");
+        pair.a
+            .post_send(wr::send(wr::Inline(b"second")))
+            .expect("send");
+        pair.retire(2)
+            .iter()
+            .for_each(|one| one.check().expect("success"));
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn drain_returns_all_buffers_and_foreign_completions() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let mut pair = pair(&context, options);
-            let pool = pair.pd.pool(8, 64).expect("pool");
-            for _ in 0..4 {
-                pair.b
-                    .post_recv(wr::recv(pool.take().expect("a free buffer")))
-                    .expect("receive");
-                pair.a
-                    .post_send(wr::send(pool.take().expect("a free buffer")).signaled(false))
-                    .expect("send");
+    for mut pair in pairs() {
+        let pool = pair.pd.pool(8, 64).expect("pool");
+        for _ in 0..4 {
+            pair.b
+                .post_recv(wr::recv(pool.take().expect("a free buffer")))
+                .expect("receive");
+            pair.a
+                .post_send(wr::send(pool.take().expect("a free buffer")).signaled(false))
+                .expect("send");
+        }
+        let (mut statuses, mut others) = (Vec::new(), 0);
+        let lab::Pair { a, b, cq, .. } = &mut pair;
+        let drained = a.drain(&mut [cq], Duration::from_secs(20), |each| match each {
+            Ok(retired) => statuses.push((retired.tag(), retired.status())),
+            Err(completion) => {
+                others += 1;
+                b.retire(completion).expect("posted on b");
             }
-            let (mut statuses, mut others) = (Vec::new(), 0);
-            let lab::Pair { a, b, cq, .. } = &mut pair;
-            let drained = a.drain(&mut [cq], Duration::from_secs(20), |each| match each {
-                Ok(retired) => statuses.push((retired.tag(), retired.status())),
-                Err(completion) => {
-                    others += 1;
-                    b.retire(completion).expect("posted on b");
-                }
-            });
-            drained.expect("drained");
-            assert!(a.is_idle());
-            assert_eq!(
-                statuses.last(),
-                Some(&(DRAIN_TAG, WcStatus::WR_FLUSH_ERR)),
-                "the marker request must be last"
-            );
-            b.drain(&mut [cq], Duration::from_secs(20), |_| others += 1)
-                .expect("drained");
-            assert!(
-                (4..=5).contains(&others),
-                "four receives and possibly the marker request: {others}"
-            );
-            assert_eq!(pool.available(), 8);
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn drain_has_a_timeout() {
-    let _leak_check = LeakCheck::new();
-    for context in devices_with(&[verb::RC]) {
-        let pd = context.alloc_pd().expect("protection domain");
-        let mut cq = lab::cq(&context);
-        let mut qp = lab::qp::<Rc>(&pd, &cq);
-        qp.to_error().ok();
-        let posted = qp.post_recv(wr::recv(pd.buf(8).expect("buffer"))).is_ok();
-        match qp.drain(&mut [&mut cq], Duration::from_millis(200), |_| {}) {
-            Ok(()) => assert!(qp.is_idle()),
-            Err(error) if error.kind() == ErrorKind::TimedOut => assert_eq!(
-                qp.destroy().expect("destroy").recvs.len(),
-                usize::from(posted)
-            ),
-            Err(error) => assert_eq!(
-                error.kind(),
-                ErrorKind::InvalidInput,
-                "no transition from RESET to ERR: {error}"
-            ),
-        }
+        });
+        drained.expect("drained");
+        assert!(a.is_idle());
+        assert_eq!(
+            statuses.last(),
+            Some(&(DRAIN_TAG, WcStatus::WR_FLUSH_ERR)),
+            "the marker request must be last"
+        );
+        b.drain(&mut [cq], Duration::from_secs(20), |_| others += 1)
+            .expect("drained");
+        assert!(
+            (4..=5).contains(&others),
+            "four receives and possibly the marker request: {others}"
+        );
+        assert_eq!(pool.available(), 8);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn enhanced_connections_work_or_are_unsupported() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = lab::cq(&context);
@@ -256,7 +220,6 @@ fn enhanced_connections_work_or_are_unsupported() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn uc_transitions_require_fewer_attributes() {
-    let _leak_check = LeakCheck::new();
     for context in roce_with(&[verb::UC]) {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = lab::cq(&context);

@@ -9,7 +9,7 @@ use ibverbs::{
 };
 use static_assertions::assert_impl_all;
 
-use crate::lab::{LeakCheck, devices};
+use crate::lab::devices;
 
 assert_impl_all!(Device: Send, Sync, Clone);
 assert_impl_all!(Context: Send, Sync, Clone);
@@ -32,7 +32,6 @@ assert_impl_all!(Error: Send, Sync);
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn threads_query_one_context_concurrently() {
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let (attr, gids) = (

@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Poll, Waker, ready};
 use ibverbs::{AsyncCompletionQueue, Context, CqOptions, ErrorKind, QueuePair, Rc, wr};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::lab::{self, LeakCheck, devices, path, roce};
+use crate::lab::{self, devices, path, roce};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread()
@@ -69,7 +69,6 @@ async fn retire_polled(cq: &mut AsyncCompletionQueue, qp: &mut QueuePair<Rc>, co
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn task_wakes_on_completion() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         runtime().block_on(async {
             let (mut cq, mut qp) = loopback_qp(&context);
@@ -91,7 +90,6 @@ fn task_wakes_on_completion() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn cancelled_wait_loses_no_completion() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         runtime().block_on(async {
             let (mut cq, mut qp) = loopback_qp(&context);
@@ -117,7 +115,6 @@ fn cancelled_wait_loses_no_completion() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn two_tasks_await_two_queues() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let runtime = runtime();
         let task = || {

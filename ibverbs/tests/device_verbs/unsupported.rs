@@ -16,7 +16,7 @@ use ibverbs::{
     qp::{AlternatePath, Ece, OptionalOps, QpChange},
 };
 
-use crate::lab::{self, LeakCheck, devices, installed_version, is_efa, is_mlx5, table};
+use crate::lab::{self, devices, installed_version, is_efa, is_mlx5, table};
 
 const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -263,7 +263,6 @@ fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn drivers_table_matches_the_devices() {
-    let _leak_check = LeakCheck::new();
     let mut table = table::rows();
     // These verbs belong to Cargo features.
     table.retain(|row| cfg!(feature = "efa") || !row.verb.starts_with("`efadv_"));

@@ -2,14 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::fixture::{self, IN_ORDER, PROFILES, Pair, buf_bytes, in_order, small};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair, buf_bytes, in_order, pairs, small};
 use fake_provider::{PostFault, Queue};
 use ibverbs::{BatchError, Error, PostError, Rc, wr};
 
 #[test]
 fn a_batch_posts_every_payload_with_one_doorbell() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(5);
         let frozen = pair.buf(b"frozen").freeze();
         let held = pair.a.hold(&frozen).expect("hold");
@@ -36,16 +35,13 @@ fn a_batch_posts_every_payload_with_one_doorbell() {
             received,
             [&b"buffer"[..], b"frozen", b"inline", b"another", b""]
         );
-        drop((sent, frozen));
-        pair.finish();
     }
 }
 
 /// Failed batches must not advance the generation of a slot, or a request id would be reused.
 #[test]
 fn failed_batches_do_not_make_old_completions_valid() {
-    for profile in IN_ORDER {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(IN_ORDER) {
         pair.post_recvs(2);
         let bufs: Vec<_> = (0..pair.a.caps().max_send_wr)
             .map(|_| pair.buf(b"in flight"))
@@ -87,15 +83,12 @@ fn failed_batches_do_not_make_old_completions_valid() {
         a.retire(kept.pop().expect("first completion"))
             .expect_err("already retired with the second request");
         assert_eq!(a.send_slots_free(), 0, "the requests are still in flight");
-        drop(kept);
-        pair.finish();
     }
 }
 
 #[test]
 fn receives_are_posted_as_a_batch() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let bufs: Vec<_> = (0..5)
             .map(|_| pair.pool.take().expect("a free buffer"))
             .collect();
@@ -118,15 +111,12 @@ fn receives_are_posted_as_a_batch() {
                 .collect::<Vec<_>>(),
             [0, 1, 2, 3, 4]
         );
-        drop(received);
-        pair.finish();
     }
 }
 
 #[test]
 fn a_failed_closure_posts_nothing_and_returns_buffers() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let (before, send_slots_free, recv_slots_free) = (
             pair.pool.available(),
             pair.a.send_slots_free(),
@@ -174,14 +164,12 @@ fn a_failed_closure_posts_nothing_and_returns_buffers() {
             (sent.len(), buf_bytes(received.remove(0))),
             (1, b"on".to_vec())
         );
-        pair.finish();
     }
 }
 
 #[test]
 fn a_panic_aborts_the_batch_and_the_queue_stays_usable() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let before = pair.pool.available();
         let (send, recv) = (pair.buf(b"1"), pair.pool.take().expect("a free buffer"));
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -202,19 +190,16 @@ fn a_panic_aborts_the_batch_and_the_queue_stays_usable() {
         pair.post_recvs(1);
         pair.a.post_send(wr::send(wr::Inline(b"on"))).expect("send");
         assert_eq!(pair.retire().0.len(), 1);
-        pair.finish();
     }
 }
 
 #[test]
 fn an_empty_batch_posts_nothing() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.a.batch(|_| Ok::<(), Error>(())).expect("empty batch");
         pair.a
             .recv_batch(|_| Ok::<(), Error>(()))
             .expect("empty batch");
-        pair.finish();
     }
 }
 
@@ -260,7 +245,6 @@ fn a_partly_rejected_batch_returns_unposted_buffers() {
     // The request ids of the rejected requests are used again.
     pair.a.post_send(wr::send(wr::Inline(b"4"))).expect("send");
     assert_eq!(pair.retire().1.len(), 1);
-    pair.finish();
 }
 
 /// siw's provider returns the result of its doorbell, and then only `bad_wr` reports the request.
@@ -288,14 +272,11 @@ fn a_rejection_with_return_value_0_returns_the_buffer() {
     assert_eq!(&error.into_rejected()[0][..], b"1");
     let (sent, received) = pair.retire();
     assert_eq!((sent.len(), received.len()), (1, 1));
-    drop((sent, received));
-    pair.finish();
 }
 
 #[test]
 fn partly_rejected_receives_return_unposted_buffers() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.fake.fail_post(PostFault {
             queue: Queue::Recv,
             at: 1,
@@ -322,7 +303,6 @@ fn partly_rejected_receives_return_unposted_buffers() {
         );
         pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
         assert_eq!(pair.retire().1.len(), 1);
-        pair.finish();
     }
 }
 
@@ -368,7 +348,6 @@ fn a_batch_in_doubt_keeps_its_buffers() {
                     - pair.b.recv_slots_free(),
                 free + 3 - in_doubt
             );
-            pair.finish();
         }
     }
 }
@@ -413,8 +392,6 @@ fn a_full_batch_returns_the_request_and_stays_usable() {
             qp.send_slots_free() + posted,
             qp.caps().max_send_wr as usize
         );
-        drop(qp);
-        pair.finish();
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 #[cfg(all(feature = "tokio", not(miri)))]
 use crate::fixture::path;
-use crate::fixture::{PROFILES, connect, open, small};
-use fake_provider::{Fake, Verb};
+use crate::fixture::{Fake, PROFILES, connect, open, small};
+use fake_provider::Verb;
 use ibverbs::{CompletionChannel, CqOptions, Rc, wr};
 
 #[test]
@@ -48,8 +48,6 @@ fn an_armed_queue_reports_once() {
         fake.fail_next(Verb::ReqNotifyCq, libc::EIO);
         assert!(cq.arm(true).is_err());
         // The queue is destroyed with unread events on the channel, after the channel's handle.
-        drop((channel, a, b, cq, pd, context));
-        fake.assert_clean();
     }
 }
 
@@ -85,7 +83,6 @@ fn a_wait_ends_with_an_event_or_its_timeout() {
         pd,
         context,
     ));
-    fake.assert_clean();
 }
 
 #[test]
@@ -120,8 +117,6 @@ fn a_queue_is_destroyed_while_another_thread_reads_its_event() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    drop((channel, pd, context));
-    fake.assert_clean();
 }
 
 fn is_readable(channel: &CompletionChannel) -> bool {
@@ -143,8 +138,6 @@ fn a_channel_of_another_context_is_rejected() {
         .create_cq(CqOptions::new().channel(&channel))
         .expect_err("a channel of another context");
     assert_eq!(error.kind(), ibverbs::ErrorKind::Mismatch);
-    drop((channel, one, two));
-    fake.assert_clean();
 }
 
 #[test]
@@ -156,7 +149,7 @@ fn an_awaited_queue_is_resized_moderated_and_awaited() {
         .enable_io()
         .build()
         .expect("runtime");
-    let guard = runtime.enter();
+    let _guard = runtime.enter();
     let options = CqOptions::new().depth(15);
     let mut cq = ibverbs::AsyncCompletionQueue::new(&context, options).expect("queue");
     cq.resize(100).expect("resize");
@@ -178,7 +171,4 @@ fn an_awaited_queue_is_resized_moderated_and_awaited() {
         state
     }));
     assert_eq!(completions.expect("flushed").len(), 1);
-    drop(awaited);
-    drop((qp, cq, pd, guard, context));
-    fake.assert_clean();
 }

@@ -1,14 +1,13 @@
 //! Completions: each retires one request once, none is lost, and stale or foreign ones are
 //! rejected.
 
-use crate::fixture::{self, PROFILES, Pair, buf_bytes, connect, in_order, small};
+use crate::fixture::{self, PROFILES, Pair, buf_bytes, connect, in_order, pairs, small};
 use fake_provider::{AfterDestroy, VENDOR_ERROR, Verb};
 use ibverbs::{Completion, CqOptions, ErrorKind, QpState, Rc, WcStatus, wr};
 
 #[test]
 fn unread_completions_are_returned_by_the_next_poll() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(5);
         for tag in 0..5 {
             pair.a
@@ -25,14 +24,12 @@ fn unread_completions_are_returned_by_the_next_poll() {
             seen.push(qp.retire(completion).expect("in flight").tag());
         }
         assert_eq!(seen, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
-        pair.finish();
     }
 }
 
 #[test]
 fn one_completion_is_polled_at_a_time() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         assert!(pair.cq.poll_one().expect("poll").is_none());
         pair.post_recvs(3);
         for _ in 0..2 {
@@ -56,14 +53,12 @@ fn one_completion_is_polled_at_a_time() {
             }
         }
         assert_eq!(retired, 6);
-        pair.finish();
     }
 }
 
 #[test]
 fn several_completions_of_a_poll_can_be_held() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(2);
         for _ in 0..2 {
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
@@ -80,7 +75,6 @@ fn several_completions_of_a_poll_can_be_held() {
             let _ = qp.retire(completion);
         }
         assert_eq!(pair.a.send_slots_free(), pair.a.caps().max_send_wr as usize);
-        pair.finish();
     }
 }
 
@@ -111,7 +105,6 @@ fn a_signaled_completion_retires_earlier_unsignaled_sends() {
             free + 4,
             "all buffers are in the pool again"
         );
-        pair.finish();
     }
 }
 
@@ -202,16 +195,13 @@ fn completions_of_a_destroyed_queue_pair_match_nothing() {
                 free_slots,
                 "a stale completion retired a request"
             );
-            drop(reused);
-            pair.finish();
         }
     }
 }
 
 #[test]
 fn a_completion_of_another_queue_pair_changes_nothing() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(1);
         let free_slots = pair.a.send_slots_free();
         pair.b.to_error().expect("ERR state");
@@ -222,14 +212,12 @@ fn a_completion_of_another_queue_pair_changes_nothing() {
         assert_eq!(pair.b.recv_slots_free(), 6, "the slot is lost");
         let text = ibverbs::Error::from(error).to_string();
         assert!(text.contains("not of a request in flight"), "{text}");
-        pair.finish();
     }
 }
 
 #[test]
 fn the_error_state_flushes_requests_with_their_buffers() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(2);
         pair.fake.stall();
         for byte in [b"0", b"1"] {
@@ -248,28 +236,24 @@ fn the_error_state_flushes_requests_with_their_buffers() {
             assert_eq!((retired.received_len(), retired.imm_data()), (0, None));
             assert!(retired.into_buf().is_some());
         }
-        pair.finish();
     }
 }
 
 #[test]
 fn a_failed_completion_has_the_error_code_of_the_vendor() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.fake.stall();
         pair.a.post_send(wr::send(wr::Empty)).expect("send");
         pair.a.to_error().expect("ERR state");
         let failed = pair.cq.poll().expect("poll").next().expect("flushed");
         assert_eq!(failed.vendor_err(), VENDOR_ERROR);
         pair.a.retire(failed).expect("in flight");
-        pair.finish();
     }
 }
 
 #[test]
 fn a_poll_error_keeps_requests_in_flight() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(1);
         let buf = pair.buf(b"x");
         pair.a.post_send(wr::send(buf)).expect("send");
@@ -286,7 +270,6 @@ fn a_poll_error_keeps_requests_in_flight() {
             "the requests are still in flight"
         );
         assert_eq!(pair.retire().0.len(), 1);
-        pair.finish();
     }
 }
 
@@ -328,15 +311,12 @@ fn completions_of_several_polls_are_in_order() {
             }
         }
         assert_eq!((next, polls), ([40, 40], 3));
-        drop((a, b, cq, pd, context));
-        fake.assert_clean();
     }
 }
 
 #[test]
 fn a_resize_keeps_the_entries_of_the_queue() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(3);
         for _ in 0..3 {
             pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
@@ -350,7 +330,5 @@ fn a_resize_keeps_the_entries_of_the_queue() {
         assert_eq!(pair.cq.depth(), 1023);
         let (sends, recvs) = pair.retire();
         assert_eq!((sends.len(), recvs.len()), (3, 3));
-        drop(recvs);
-        pair.finish();
     }
 }

@@ -1,9 +1,9 @@
 //! Dynamically connected transport: the states of initiators and targets.
 
-use crate::fixture::{open, path, small};
-use fake_provider::{Fake, Profile};
+use crate::fixture::{Fake, parents, path, small};
+use fake_provider::Profile;
 use ibverbs::dc::DcKey;
-use ibverbs::{CqOptions, ErrorKind, QpState, SrqOptions};
+use ibverbs::{ErrorKind, QpState, SrqOptions};
 
 #[test]
 fn an_initiator_starts_to_rts_and_a_target_to_rtr() {
@@ -11,11 +11,7 @@ fn an_initiator_starts_to_rts_and_a_target_to_rtr() {
         more_verbs: true,
         ..Profile::RXE
     });
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::new())
-        .expect("completion queue");
+    let (_, pd, cq) = parents(&fake);
     let mut initiator = pd.create_dc_qp(&cq, small()).expect("initiator");
     initiator.start(&path()).expect("start");
     assert_eq!(initiator.state().expect("state"), QpState::RTS);
@@ -27,6 +23,4 @@ fn an_initiator_starts_to_rts_and_a_target_to_rtr() {
     assert_eq!(target.state().expect("state"), QpState::RTR);
     let error = target.start(&path()).expect_err("not in RESET");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    drop((initiator, target, srq, cq, pd, context));
-    fake.assert_clean();
 }

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, FromRawFd};
 
-use crate::fixture::{PROFILES, Pair, buf_bytes, open, small};
-use fake_provider::{Fake, Profile};
+use crate::fixture::{Fake, PROFILES, Pair, buf_bytes, open, small};
+use fake_provider::Profile;
 use ibverbs::{AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, SrqOptions, WcStatus, wr};
 
 const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
@@ -51,7 +51,6 @@ fn requests_and_peers_use_device_memory_until_the_last_one() {
         assert_eq!(&seen, b"\0from the a peer\0");
         drop((region, memory));
         assert_eq!(pair.fake.live().dms, 1, "the queue pair holds the region");
-        pair.finish();
     }
 }
 
@@ -77,9 +76,7 @@ fn memory_without_functions_cannot_be_copied() {
     let error = memory.write(60, &[1; 8]).expect_err("out of bounds");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     let pd = context.alloc_pd().expect("protection domain");
-    let region = pd.reg_dm(&memory, 0, 64, REMOTE_RW).expect("region");
-    drop((region, memory, pd, context));
-    fake.assert_clean();
+    let _region = pd.reg_dm(&memory, 0, 64, REMOTE_RW).expect("region");
 }
 
 #[test]
@@ -116,8 +113,6 @@ fn requests_and_peers_use_a_dma_buf() {
         file.rewind().expect("rewind");
         file.read_to_string(&mut seen).expect("read");
         assert_eq!(seen, "some BYTES RECEIVEDer device");
-        drop((region, received));
-        pair.finish();
     }
 }
 
@@ -134,8 +129,6 @@ fn bytes_of_any_alignment_are_copied_to_and_from_device_memory() {
         memory.read(4, into).expect("in bounds");
         assert_eq!(into, from, "at {start}");
     }
-    drop(memory);
-    pair.finish();
 }
 
 /// A provider that copies to the address of an entry would copy to any memory of the process.
@@ -191,8 +184,6 @@ fn each_held_region_of_device_memory_stays_registered() {
         drop(region);
         assert_eq!(pair.fake.live().mrs, before + count);
     }
-    drop(memory);
-    pair.finish();
 }
 
 #[test]
@@ -226,6 +217,4 @@ fn a_region_of_device_memory_has_bounds_rights_and_one_device() {
     let mut seen = [0; 8];
     memory.read(0, &mut seen).expect("in bounds");
     assert_eq!(&seen, b"received");
-    drop((local, memory, received));
-    pair.finish();
 }

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::fixture::{PROFILES, Pair, connect, open, small};
-use fake_provider::{Fake, Verb};
+use crate::fixture::{Fake, PROFILES, connect, open, pairs, small};
+use fake_provider::Verb;
 use ibverbs::{
     CqOptions, Rc, SrqOptions,
     event::{AsyncEvents, EventSource, EventType},
@@ -21,8 +21,7 @@ fn read_all(events: &AsyncEvents) -> Vec<(EventType, EventSource)> {
 
 #[test]
 fn an_event_names_its_object() {
-    for profile in PROFILES {
-        let pair = Pair::new(profile);
+    for pair in pairs(PROFILES) {
         let events = pair.context.async_events().expect("events");
         assert_eq!(read_all(&events), []);
         let srq = pair
@@ -63,15 +62,12 @@ fn an_event_names_its_object() {
                 (EventType(4711), EventSource::Unknown(1)),
             ]
         );
-        drop((srq, events));
-        pair.finish();
     }
 }
 
 #[test]
 fn destroying_a_queue_discards_its_unread_events() {
-    for profile in PROFILES {
-        let pair = Pair::new(profile);
+    for pair in pairs(PROFILES) {
         let events = pair.context.async_events().expect("events");
         let srq = pair
             .pd
@@ -86,49 +82,40 @@ fn destroying_a_queue_discards_its_unread_events() {
             pair.fake.raise(event_type.0);
         }
         pair.fake.raise(EventType::PORT_ACTIVE.0);
-        let Pair {
-            a,
-            b,
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = pair;
         let source_a = EventSource::QueuePair {
-            queue: a.id(),
-            qp_num: a.qp_num(),
+            queue: pair.a.id(),
+            qp_num: pair.a.qp_num(),
         };
-        drop((b, srq));
+        drop((pair.b, srq));
         let first = events.try_next().expect("try").expect("an event");
         assert_eq!(
             (first.event_type, first.source),
-            (EventType::CQ_ERR, EventSource::CompletionQueue(cq.id()))
+            (
+                EventType::CQ_ERR,
+                EventSource::CompletionQueue(pair.cq.id())
+            )
         );
         assert_eq!(
             events.try_next().expect("try").expect("an event").source,
             source_a
         );
-        drop((a, cq));
+        drop((pair.a, pair.cq));
         assert_eq!(
             read_all(&events),
             [(EventType::PORT_ACTIVE, EventSource::Port(1))]
         );
-        drop((pool, pd, context));
+        drop((pair.pool, pair.pd, pair.context));
         assert_eq!(
-            fake.live().contexts,
+            pair.fake.live().contexts,
             1,
             "an event reader keeps the device open"
         );
-        drop(events);
-        fake.assert_clean();
     }
 }
 
 #[test]
 fn an_event_outlives_its_queue() {
-    for profile in PROFILES {
-        let pair = Pair::new(profile);
+    for pair in pairs(PROFILES) {
         let events = pair.context.async_events().expect("events");
         pair.fake.raise(EventType::QP_REQ_ERR.0);
         let first = events.try_next().expect("try").expect("an event");
@@ -136,8 +123,7 @@ fn an_event_outlives_its_queue() {
             queue: pair.a.id(),
             qp_num: pair.a.qp_num(),
         };
-        drop(events); // One event is unread.
-        pair.finish();
+        drop((events, pair)); // One event is unread.
         assert_eq!(first.source, expected);
     }
 }
@@ -175,8 +161,6 @@ fn queues_are_destroyed_while_threads_read_their_events() {
         }
         done.store(true, Ordering::Release);
     });
-    drop((pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -188,7 +172,7 @@ fn an_event_goes_to_one_reader_of_its_context() {
         context.async_events().expect("events"),
     );
     let other_events = other.async_events().expect("events");
-    let cq = context
+    let _cq = context
         .create_cq(CqOptions::default())
         .expect("completion queue");
     fake.raise(EventType::CQ_ERR.0);
@@ -214,14 +198,11 @@ fn an_event_goes_to_one_reader_of_its_context() {
     );
     fake.fail_next(Verb::GetAsyncEvent, libc::EINTR);
     assert_eq!(one.try_next().expect("EINTR is not an error"), None);
-    drop((cq, one, two, other_events, context, other));
-    fake.assert_clean();
 }
 
 #[test]
 fn srq_limit_and_last_wqe_events_are_reported_once() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let events = pair.context.async_events().expect("events");
         let mut srq = pair
             .pd
@@ -270,7 +251,5 @@ fn srq_limit_and_last_wqe_events_are_reported_once() {
                     .expect("sent");
             }
         }
-        drop((events, srq));
-        pair.finish();
     }
 }

@@ -1,7 +1,9 @@
 //! Devices with the faults of real ones (docs/drivers.md): memory that is read after the
 //! completion, lost and spurious completions, and refused posts that stay queued.
 
-use crate::fixture::{IN_ORDER, OUT_OF_ORDER, PROFILES, Pair, buf_bytes, connect, in_order, small};
+use crate::fixture::{
+    IN_ORDER, OUT_OF_ORDER, PROFILES, Pair, buf_bytes, connect, in_order, pairs, small,
+};
 use fake_provider::{Overrun, Profile, Provider, SendOrder, Transport, UnconnectedPosts};
 use ibverbs::{AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, Reclaimed, Retired, wr};
 
@@ -11,8 +13,7 @@ fn memory_in_transit_is_not_reused() {
         send_order: SendOrder::InOrder,
         ..OUT_OF_ORDER[0]
     };
-    for profile in [in_order, OUT_OF_ORDER[0], OUT_OF_ORDER[1]] {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs([in_order, OUT_OF_ORDER[0], OUT_OF_ORDER[1]]) {
         pair.post_recvs(2);
         let buf = pair.buf(b"unsignaled");
         pair.a
@@ -26,8 +27,6 @@ fn memory_in_transit_is_not_reused() {
             buf.fill(0xff);
         }
         pair.fake.finish_transmissions();
-        drop(bufs);
-        pair.finish();
     }
 }
 
@@ -69,14 +68,12 @@ fn frozen_memory_is_unsignaled_and_not_reused_over_iwarp() {
     assert_eq!((tags, received.len()), (vec![2, 3, 5], 6));
     assert_eq!(pair.a.send_slots_free(), free - 1, "the last one");
     drop((sent, received, private));
-    let parents = pair.drop_queue_pairs();
+    drop((pair.a, pair.b));
     // The device transmits the memory after it was deregistered.
     drop(shared);
-    let others: Vec<_> = (0..4)
-        .map(|_| parents.pd.shared(64, AccessFlags::LOCAL_WRITE))
+    let _others: Vec<_> = (0..4)
+        .map(|_| pair.pd.shared(64, AccessFlags::LOCAL_WRITE))
         .collect();
-    drop(others);
-    parents.finish();
 }
 
 /// Its bytes can change, so only their copy may be transmitted after the completion.
@@ -99,9 +96,7 @@ fn shared_memory_is_always_signaled_over_iwarp() {
     let tags: Vec<u64> = sent.iter().map(Retired::tag).collect();
     assert_eq!((tags, received.len()), (vec![1, 2], 2));
     drop((sent, received));
-    let parents = pair.drop_queue_pairs();
-    drop(region);
-    parents.finish();
+    drop((pair.a, pair.b));
 }
 
 #[test]
@@ -120,7 +115,7 @@ fn memory_that_a_peer_may_be_reading_is_not_reclaimed() {
             .post_send(wr::read(sink, region.remote()))
             .expect("read");
         drop(pair.retire());
-        let parents = pair.drop_queue_pairs();
+        drop((pair.a, pair.b));
         match region.try_into_buf() {
             Ok(buf) => {
                 assert!(in_order(&profile), "the device still reads the memory");
@@ -131,7 +126,6 @@ fn memory_that_a_peer_may_be_reading_is_not_reclaimed() {
                 assert_eq!(failed.error().kind(), ErrorKind::Unsupported);
             }
         }
-        parents.finish();
     }
 }
 
@@ -192,8 +186,6 @@ fn lost_completions_leave_requests_in_flight() {
         assert_eq!(pair.pool.available(), free - lost);
         let Reclaimed { recvs, .. } = qp.destroy().expect("destroyed");
         assert_eq!(recvs.len(), lost);
-        drop((recvs, peer, cq));
-        pair.finish();
     }
 }
 
@@ -229,7 +221,6 @@ fn spurious_flushes_match_no_request() {
         assert_eq!(pair.pool.available(), free);
         assert_eq!(pair.a.send_slots_free(), slots);
         pair.fake.resume();
-        pair.finish();
     }
 }
 
@@ -274,7 +265,5 @@ fn a_refused_send_that_stays_queued_keeps_its_buffer() {
         }
         assert_eq!(messages, [&b"first"[..], b"second"]);
         assert_eq!(pair.pool.available(), free);
-        drop((a, b));
-        pair.finish();
     }
 }

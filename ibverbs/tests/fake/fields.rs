@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::fixture::{connect, open, path, small};
-use fake_provider::{Fake, Profile};
+use crate::fixture::{Fake, connect, open, path, small};
+use fake_provider::Profile;
 use ibverbs::{
     AhAttr, Completion, CqOptions, DatagramAttr, Direction, ErrorKind, Qkey, Rc, Ud, WcOpcode,
     WcStatus,
@@ -76,8 +76,6 @@ fn completions_have_the_enabled_fields() {
         "a flushed request has no packet fields"
     );
     b.retire(flushed.into()).expect("in flight");
-    drop((a, b, recv_cq, send_cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -101,8 +99,6 @@ fn a_poll_error_is_reported_after_earlier_entries() {
     }
     assert_eq!(cq.poll().expect_err("poll error").kind(), ErrorKind::Os);
     assert!(cq.poll().expect("reported once").is_empty());
-    drop((qp, cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -163,8 +159,6 @@ fn completions_with_fields_have_all_other_data() {
             received += 1;
         }
     }
-    drop((a, b, cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -201,8 +195,6 @@ fn a_datagram_with_fields_has_its_source() {
     assert_eq!(sources.len(), 1);
     assert!(sources[0].has_grh);
     assert_eq!(sources[0].qpn, qp.qp_num());
-    drop((handle, qp, cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -214,8 +206,6 @@ fn a_queue_without_fields_is_an_error() {
         .expect_err("no field");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.help().is_some_and(|help| help.contains("create_cq")));
-    drop(context);
-    fake.assert_clean();
 }
 
 #[test]
@@ -234,8 +224,6 @@ fn unsupported_fields_are_named_in_the_error() {
             .expect_err("unsupported");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("timestamp, VLAN tag"), "{error}");
-        drop(context);
-        fake.assert_clean();
     }
 }
 
@@ -272,8 +260,6 @@ fn extended_queues_are_armed_and_resized() {
     assert!(cq.depth() >= 40);
     let error = cq.moderate(4, Duration::from_micros(9));
     assert_eq!(error.expect_err("no verb").kind(), ErrorKind::Unsupported);
-    drop((a, b, pd, cq, channel, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -296,6 +282,4 @@ fn a_completion_queue_needs_an_existing_vector() {
         let error = result.expect_err("no such vector");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
-    drop((group, pd, context));
-    fake.assert_clean();
 }

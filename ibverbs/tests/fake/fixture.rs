@@ -2,9 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use fake_provider::{Fake, NotReady, Profile, Provider, SendOrder, Transport};
+use fake_provider::{NotReady, Profile, Provider, SendOrder, Transport};
 use ibverbs::{
     AccessFlags, Buf, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Device,
     GidIndex, Pool, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
@@ -58,12 +59,57 @@ pub(crate) fn small() -> QpOptions {
         .max_batch(7)
 }
 
+/// A fake device. Dropping it checks that the test has left no object of it, so declare it before
+/// all of them.
+pub(crate) struct Fake(fake_provider::Fake);
+
+impl Fake {
+    pub(crate) fn new(profile: Profile) -> Self {
+        Self(fake_provider::Fake::new(profile))
+    }
+
+    /// Returns a device with the extended verbs, similar to Soft-RoCE.
+    pub(crate) fn extended() -> Self {
+        Self::new(Profile::RXE)
+    }
+
+    /// Returns a device with only the classic verbs, similar to Soft-iWARP.
+    pub(crate) fn classic() -> Self {
+        Self::new(Profile::SIW)
+    }
+}
+
+impl Deref for Fake {
+    type Target = fake_provider::Fake;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        if !crate::LEAKS && !std::thread::panicking() {
+            self.assert_clean();
+        }
+    }
+}
+
 /// Opens the fake device.
-pub(crate) fn open(fake: &Fake) -> Context {
+pub(crate) fn open(fake: &fake_provider::Fake) -> Context {
     Device::by_name(fake.name())
         .expect("listed device")
         .open()
         .expect("open device")
+}
+
+/// Opens the fake device, and creates the parents of queue pairs.
+pub(crate) fn parents(fake: &fake_provider::Fake) -> (Context, ProtectionDomain, CompletionQueue) {
+    let context = open(fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::default());
+    let cq = cq.expect("completion queue");
+    (context, pd, cq)
 }
 
 /// Returns a path between queue pairs of one device, with all remote access rights.
@@ -79,6 +125,11 @@ pub(crate) fn connect<T: ConnectedDuplexTransport>(a: &mut QueuePair<T>, b: &mut
         qp.init(&path()).expect("INIT state");
         qp.connect(&path(), &peer).expect("RTS state");
     }
+}
+
+/// Connects two RC queue pairs of each device.
+pub(crate) fn pairs(profiles: impl IntoIterator<Item = Profile>) -> impl Iterator<Item = Pair> {
+    profiles.into_iter().map(Pair::new)
 }
 
 /// Two connected queue pairs that share a completion queue, with their parents.
@@ -161,52 +212,6 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
                 return (of_a, of_b);
             }
         }
-    }
-
-    /// Returns the queue pairs and their parents.
-    pub(crate) fn split(self) -> (QueuePair<T>, QueuePair<T>, Parents) {
-        let parents = Parents {
-            cq: self.cq,
-            pool: self.pool,
-            pd: self.pd,
-            context: self.context,
-            fake: self.fake,
-        };
-        (self.a, self.b, parents)
-    }
-
-    /// Drops the queue pairs.
-    pub(crate) fn drop_queue_pairs(self) -> Parents {
-        self.split().2
-    }
-
-    /// Drops everything and checks that the device has no objects left.
-    pub(crate) fn finish(self) {
-        self.drop_queue_pairs().finish();
-    }
-}
-
-/// The parents of the queue pairs of a [`Pair`].
-pub(crate) struct Parents {
-    pub(crate) cq: CompletionQueue,
-    pub(crate) pool: Pool,
-    pub(crate) pd: ProtectionDomain,
-    context: Context,
-    pub(crate) fake: Fake,
-}
-
-impl Parents {
-    /// Drops everything and checks that the device has no objects left.
-    pub(crate) fn finish(self) {
-        let Self {
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = self;
-        drop((cq, pool, pd, context));
-        fake.assert_clean();
     }
 }
 

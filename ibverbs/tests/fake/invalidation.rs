@@ -4,13 +4,12 @@ use std::thread;
 
 use ibverbs::{Direction, ErrorKind, WcStatus, mw::Type2, wr};
 
-use crate::fixture::{IN_ORDER, PROFILES, Pair};
+use crate::fixture::{IN_ORDER, PROFILES, Pair, pairs};
 use crate::windows::{REMOTE_RW, bind_window, read, region, retire_bind};
 
 #[test]
 fn a_peer_invalidates_with_a_send() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let (region, other) = (region(&pair, b"x"), region(&pair, b"y"));
         let bound = bind_window(&mut pair, &region);
         retire_bind(&mut pair);
@@ -43,8 +42,6 @@ fn a_peer_invalidates_with_a_send() {
             ErrorKind::Mismatch
         );
         assert_eq!(pair.fake.live().mrs, 2);
-        drop((received, other));
-        pair.finish();
     }
 }
 
@@ -78,8 +75,6 @@ fn a_window_invalidated_before_its_binding_retires_is_kept() {
                 let window = bound.invalidated_by(&received).expect("invalidated");
                 drop(window.bind(&region, REMOTE_RW).expect("bound again"));
             }
-            drop((received, region));
-            pair.finish();
         }
     }
 }
@@ -96,29 +91,23 @@ fn rebinding_races_safely_with_queue_pair_destruction() {
             .post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey))
             .expect("send");
         let received = pair.retire().1.remove(0);
-        let (a, b, parents) = pair.split();
         thread::scope(|scope| {
-            scope.spawn(|| drop(b));
+            scope.spawn(|| drop(pair.b));
             if let Ok(window) = bound.invalidated_by(&received) {
                 drop(window.bind(&region, REMOTE_RW).expect("binding"));
             }
         });
-        drop((a, region, received));
-        parents.finish();
     }
 }
 
 #[test]
 fn invalidating_an_unknown_rkey_breaks_the_connection() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(1);
         pair.a
             .post_send(wr::send_with_inv(wr::Empty, 0x1234))
             .expect("send");
         let (of_a, of_b) = pair.retire();
         assert!(!of_a[0].is_success() && !of_b[0].is_success());
-        drop((of_a, of_b));
-        pair.finish();
     }
 }

@@ -57,8 +57,6 @@ fn empty_parts_of_lists_do_not_reach_soft_iwarp() {
         let list = received.into_list().expect("a list");
         assert_eq!(&*list[0], b"gathered");
     }
-    drop((sent, frozen));
-    pair.finish();
 }
 
 #[test]
@@ -83,8 +81,6 @@ fn a_list_is_gathered_scattered_and_returned() {
             .expect("a list");
         let parts: Vec<&[u8]> = list.iter().map(|buf| &buf[..]).collect();
         assert_eq!(parts, [&b"ga"[..], b"there", b"d"]);
-        drop(list);
-        pair.finish();
     }
 }
 
@@ -127,8 +123,6 @@ fn every_operation_sends_the_current_buffers_of_a_list() {
         let received = received.pop().expect("received");
         assert_eq!(received.invalidated_rkey(), Some(bound.remote().rkey));
         assert_eq!(fixture::buf_bytes(received), b"now, 4th");
-        drop((region, bound));
-        pair.finish();
     }
 }
 
@@ -174,8 +168,6 @@ fn a_batch_mixes_lists_buffers_and_inline_bytes() {
                 .expect("a receive"),
             b"again"
         );
-        drop(frozen);
-        pair.finish();
     }
 }
 
@@ -188,7 +180,7 @@ fn destroying_or_dropping_returns_lists_in_flight() {
             let (list, targets) = (pair.list(&[b"one", b"two"]), pair.list(&[b"to", b"write"]));
             pair.a.post_send(wr::send(list).tag(4)).expect("send");
             pair.b.post_recv(wr::recv(targets)).expect("receive");
-            let (a, b, parents) = pair.split();
+            let Pair { a, b, .. } = pair;
             if destroyed {
                 let reclaimed = a.destroy().expect("destroyed");
                 assert_eq!(
@@ -203,8 +195,7 @@ fn destroying_or_dropping_returns_lists_in_flight() {
                 drop(a);
             }
             drop(b);
-            assert_eq!(parents.pool.available(), 16);
-            parents.finish();
+            assert_eq!(pair.pool.available(), 16);
         }
     }
 }
@@ -245,7 +236,6 @@ fn invalid_lists_are_rejected_and_returned() {
                 .expect("a receive"),
             b""
         );
-        pair.finish();
     }
 }
 
@@ -271,7 +261,6 @@ fn a_changed_list_is_posted_with_its_new_buffers() {
         assert_eq!((&*list[0], list[1].len()), (&b"hello"[..], 0));
         drop((sent, list, hel));
         assert_eq!(pair.pool.available(), free);
-        pair.finish();
     }
 }
 
@@ -310,8 +299,6 @@ fn equal_lists_are_held_once() {
     pair.a.post_send(wr::send(first)).expect("send");
     let (_, mut received) = pair.retire();
     assert_eq!(fixture::buf_bytes(received.remove(0)), [0; 5]);
-    drop(frozen);
-    pair.finish();
 }
 
 #[test]
@@ -330,6 +317,5 @@ fn receives_with_too_many_pieces_are_rejected() {
         });
         batch.expect("an empty batch");
         assert!(pair.b.is_idle());
-        pair.finish();
     }
 }

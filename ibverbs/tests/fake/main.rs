@@ -4,6 +4,9 @@
 
 use test_support as _;
 
+/// No test leaves objects of its device.
+const LEAKS: bool = false;
+
 mod fixture;
 
 mod batches;

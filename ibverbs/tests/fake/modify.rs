@@ -1,7 +1,7 @@
 //! Optional changes of a queue pair on the fake device: queue lengths and alternate paths.
 
-use crate::fixture::{IN_ORDER, PROFILES, Pair, buf_bytes, open, path, small};
-use fake_provider::{Fake, Profile, Provider, Transport, Verb};
+use crate::fixture::{Fake, IN_ORDER, PROFILES, Pair, buf_bytes, open, parents, path, small};
+use fake_provider::{Profile, Provider, Transport, Verb};
 use ibverbs::{
     AccessFlags, AhAttr, CqOptions, DatagramAttr, Endpoint, Error, ErrorKind, GidIndex, Lid, Mtu,
     PostError, Psn, Qkey, QpState, Rc, Ud,
@@ -69,7 +69,6 @@ fn idle_queues_can_be_lengthened_and_shortened() {
             let rest = granted as usize - count;
             assert_eq!(exchange(&mut pair, count), (rest, rest));
         }
-        pair.finish();
     }
 }
 
@@ -102,9 +101,6 @@ fn completions_from_before_a_resize_match_nothing() {
             .expect("send");
         pair.a.retire(first).expect_err("not a request in flight");
         assert_eq!(pair.pool.available(), 15, "the buffer is still in flight");
-        let (a, b, parents) = pair.split();
-        drop((a, b, region));
-        parents.finish();
     }
 }
 
@@ -136,7 +132,6 @@ fn queues_with_requests_in_flight_are_not_resized() {
         .modify(&lengths(u32::MAX, 15))
         .expect_err("longer than the limit");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    pair.finish();
 }
 
 #[test]
@@ -155,7 +150,6 @@ fn a_rejected_resize_changes_nothing() {
     }
     let full = pair.a.post_send(wr::send(wr::Empty)).expect_err("full");
     assert_eq!(full.error(), PostError::QueueFull { capacity: 7 });
-    pair.finish();
 }
 
 #[test]
@@ -173,7 +167,6 @@ fn unsupported_changes_are_reported() {
         error.is_unsupported() && error.to_string().contains("InfiniBand links only"),
         "{error}"
     );
-    pair.finish();
 }
 
 #[test]
@@ -193,18 +186,13 @@ fn an_alternate_path_is_loaded_armed_and_used() -> Result<(), Error> {
     pair.a
         .modify(&QpChange::new().path_mig_state(MigState::MIGRATED))?;
     assert_eq!(pair.a.query()?.path_mig_state, MigState::MIGRATED);
-    pair.finish();
     Ok(())
 }
 
 #[test]
 fn a_transition_without_paths_is_named_in_the_error() {
     let fake = Fake::extended();
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context
-        .create_cq(CqOptions::default())
-        .expect("completion queue");
+    let (_, pd, cq) = parents(&fake);
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
     let init = QpChange::to(QpState::INIT)
         .access(path().access)
@@ -220,8 +208,6 @@ fn a_transition_without_paths_is_named_in_the_error() {
             .contains("RESET to INIT does not allow path_mig_state"),
         "{error}"
     );
-    drop((qp, cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -280,8 +266,6 @@ fn each_attribute_of_a_path_reaches_the_device() {
     let attr = datagrams.query().expect("query");
     assert_eq!((attr.port_num, attr.pkey_index), (1, 23));
     assert_eq!((attr.qkey, attr.sq_psn), (Qkey(24), Psn(25)));
-    drop((qp, datagrams, cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -312,8 +296,6 @@ fn a_query_needs_only_the_attributes_of_efa() {
     // Another failure is no reason for a second query.
     fake.fail_next(Verb::QueryQp, libc::EIO);
     assert_eq!(qp.query().expect_err("fault").kind(), ErrorKind::Os);
-    drop((qp, datagrams, cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -334,7 +316,6 @@ fn an_alternate_path_fails_with_the_reason_of_the_driver() {
         let error = pair.a.modify(&change).expect_err("fault");
         assert_eq!(error.kind(), kind, "{error}");
         assert!(!error.to_string().contains("RESET"), "{error}");
-        pair.finish();
     }
 }
 
@@ -352,7 +333,6 @@ fn only_the_driver_checks_transitions_over_iwarp() {
         assert!(error.errno().is_some(), "{error}");
         let text = error.to_string();
         assert_eq!(text.contains("no transition"), is_checked, "{text}");
-        pair.finish();
     }
 }
 
@@ -367,7 +347,6 @@ fn queue_lengths_beyond_the_limit_of_the_library_are_named() {
             assert_eq!(text.contains("this library"), is_ours, "{text}");
         }
     }
-    pair.finish();
 }
 
 #[test]
@@ -387,9 +366,7 @@ fn options_of_the_vendor_are_queried_and_set() {
     };
     let error = pair.a.set_ece(other).expect_err("not offered");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    pair.finish();
     let mut pair = Pair::new(PROFILES[0]);
     assert!(pair.a.query_ece().expect_err("none").is_unsupported());
     assert!(pair.a.set_ece(offered).expect_err("none").is_unsupported());
-    pair.finish();
 }

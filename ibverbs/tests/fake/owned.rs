@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::fixture::{self, Aligned, Owner, PROFILES, Pair, Words};
+use crate::fixture::{self, Aligned, Owner, PROFILES, Pair, Words, pairs};
 use fake_provider::{Profile, Verb};
 use ibverbs::mr::GrowingPool;
 use ibverbs::{AccessFlags, ErrorKind, Frozen, wr};
 
 #[test]
 fn values_of_every_kind_are_sent_without_a_copy() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let (vec, shared) = (b"vector".to_vec(), Arc::<[u8]>::from(&b"shared"[..]));
         let addresses = [vec.as_ptr(), shared.as_ptr()];
         let values: Vec<(Frozen, &[u8])> = vec![
@@ -46,14 +45,12 @@ fn values_of_every_kind_are_sent_without_a_copy() {
             assert!(pair.a.release(held).expect("own token"));
         }
         assert_eq!(Arc::strong_count(&shared), 1);
-        pair.finish();
     }
 }
 
 #[test]
 fn a_value_is_dropped_after_its_requests() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(1);
         let alive = Arc::new(());
         let owner = Owner(b"value".to_vec(), Arc::clone(&alive));
@@ -69,14 +66,12 @@ fn a_value_is_dropped_after_its_requests() {
         drop(pair.retire());
         assert!(pair.a.release(held).expect("own token"));
         assert_eq!(Arc::strong_count(&alive), 1);
-        pair.finish();
     }
 }
 
 #[test]
 fn a_value_comes_back_with_its_last_reference() {
-    for profile in PROFILES {
-        let pair = Pair::new(profile);
+    for pair in pairs(PROFILES) {
         let vec = b"value".to_vec();
         let address = vec.as_ptr();
         let frozen = pair.pd.frozen_from(vec).expect("frozen");
@@ -99,14 +94,12 @@ fn a_value_comes_back_with_its_last_reference() {
             buf.try_into_owner::<Vec<u8>>()
                 .expect_err("not from a value"),
         );
-        pair.finish();
     }
 }
 
 #[test]
 fn a_message_is_received_into_a_vector() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let mut vec = vec![7; 64];
         vec.reserve_exact(100);
         let (address, capacity) = (vec.as_ptr(), vec.capacity());
@@ -135,15 +128,12 @@ fn a_message_is_received_into_a_vector() {
             single.try_into_vec().expect_err("not from a vector").len(),
             8
         );
-        drop((taken, other));
-        pair.finish();
     }
 }
 
 #[test]
 fn peers_write_into_a_value_without_a_copy() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let alive = Arc::new(());
         let owner = Words(Box::new(Aligned([7; 64])), Arc::clone(&alive));
         let address = owner.0.0.as_ptr() as u64;
@@ -167,7 +157,6 @@ fn peers_write_into_a_value_without_a_copy() {
             let error = pair.pd.shared_from(bytes, access).expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }
-        pair.finish();
     }
 }
 
@@ -188,7 +177,6 @@ fn values_without_bytes_and_refused_ones_are_errors() {
         "{error}"
     );
     assert_eq!(Arc::strong_count(&alive), 1, "dropped");
-    pair.finish();
 }
 
 #[test]
@@ -219,6 +207,4 @@ fn a_growing_pool_registers_up_to_its_limit_and_shrinks() {
     let error = pool.take().expect_err("refused");
     assert_eq!(error.errno(), Some(ibverbs::Errno(libc::EIO)));
     drop(pool.take().expect("registered").expect("a buffer"));
-    drop(pool);
-    pair.finish();
 }

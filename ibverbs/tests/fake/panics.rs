@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
 use std::ptr::NonNull;
 
-use crate::fixture::{self, PROFILES, Pair, small};
+use crate::fixture::{self, PROFILES, Pair, pairs, small};
 use fake_provider::Verb;
 use ibverbs::{
     Error, MemoryOptions, Rc,
@@ -58,8 +58,7 @@ fn panicking_memory() -> CallerMemory {
 /// tables was dropped.
 #[test]
 fn a_panicking_owner_of_memory_does_not_interrupt_a_drop() {
-    for profile in PROFILES {
-        let pair = Pair::new(profile);
+    for pair in pairs(PROFILES) {
         pair.fake.stall();
         let mut qp = pair
             .pd
@@ -76,7 +75,6 @@ fn a_panicking_owner_of_memory_does_not_interrupt_a_drop() {
         let pool = pair.pd.pool_with(1, 64, options()).expect("pool");
         drop(pool);
         pair.fake.resume();
-        pair.finish();
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::fixture::{PROFILES, Pair, buf_bytes, small};
+use crate::fixture::{PROFILES, Pair, buf_bytes, pairs, small};
 use fake_provider::Profile;
 use ibverbs::{AccessFlags, Direction, PostError, Rc, Uc, WcOpcode, WcStatus, wr};
 
 #[test]
 fn a_sent_buffer_is_returned_and_its_bytes_arrive() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(1);
         let buf = pair.buf(b"hello");
         pair.a.post_send(wr::send(buf).tag(7)).expect("send");
@@ -26,14 +25,12 @@ fn a_sent_buffer_is_returned_and_its_bytes_arrive() {
             b"hello",
             "the received buffer contains the message"
         );
-        pair.finish();
     }
 }
 
 #[test]
 fn immediate_data_and_solicited_sends_arrive() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(1);
         let buf = pair.buf(b"!");
         pair.a
@@ -45,15 +42,12 @@ fn immediate_data_and_solicited_sends_arrive() {
             .expect("send");
         let (_, received) = pair.retire();
         assert_eq!(received[0].imm_data(), Some(0xdead_beef));
-        drop(received);
-        pair.finish();
     }
 }
 
 #[test]
 fn inline_bytes_can_be_dropped_after_the_post() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(2);
         pair.fake.stall();
         let mut message = Box::new(*b"first");
@@ -70,28 +64,23 @@ fn inline_bytes_can_be_dropped_after_the_post() {
             received.into_iter().map(buf_bytes).collect::<Vec<_>>(),
             [&b"first"[..], b""]
         );
-        pair.finish();
     }
 }
 
 #[test]
 fn an_empty_message_needs_no_memory() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
         pair.a.post_send(wr::send(wr::Empty)).expect("send");
         let (mut sent, received) = pair.retire();
         assert!(sent.remove(0).into_buf().is_none());
         assert_eq!(received[0].received_len(), 0);
-        drop(received);
-        pair.finish();
     }
 }
 
 #[test]
 fn frozen_memory_is_readable_while_requests_send_it() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(4);
         let frozen = pair.buf(b"frozen").freeze();
         let held = pair.a.hold(&frozen).expect("hold");
@@ -112,15 +101,12 @@ fn frozen_memory_is_readable_while_requests_send_it() {
         assert_eq!(sent.len(), 4);
         let messages: Vec<_> = received.into_iter().map(buf_bytes).collect();
         assert_eq!(messages, [&b"frozen"[..], b"frozen", b"frozen", b"oz"]);
-        drop((sent, frozen));
-        pair.finish();
     }
 }
 
 #[test]
 fn a_sink_is_the_target_of_several_receives() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let sink = pair.pd.sink(64).expect("sink");
         let held = pair.b.hold(&sink).expect("hold");
         for _ in 0..3 {
@@ -145,15 +131,12 @@ fn a_sink_is_the_target_of_several_receives() {
                 .collect::<Vec<_>>(),
             [12, 12, 12, 4]
         );
-        drop((sink, received));
-        pair.finish();
     }
 }
 
 #[test]
 fn a_peer_writes_reads_and_updates_a_shared_region() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let all = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let region = pair.pd.shared(64, all).expect("region");
         let remote = region.remote();
@@ -205,15 +188,12 @@ fn a_peer_writes_reads_and_updates_a_shared_region() {
             assert_eq!(region.load(0, ordering).is_ok(), loads, "{ordering:?}");
             assert_eq!(region.store(0, 7, ordering).is_ok(), stores, "{ordering:?}");
         }
-        drop((region, received));
-        pair.finish();
     }
 }
 
 #[test]
 fn a_queue_pair_has_at_least_one_scatter_entry() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let none = small().max_send_sge(0).max_recv_sge(0);
         let qp = pair
             .pd
@@ -221,14 +201,12 @@ fn a_queue_pair_has_at_least_one_scatter_entry() {
             .expect("queue pair");
         assert!(qp.caps().max_send_sge >= 1 && qp.caps().max_recv_sge >= 1);
         pair.a = qp;
-        pair.finish();
     }
 }
 
 #[test]
 fn a_held_region_is_local_memory_of_every_operation() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = pair
             .pd
             .shared(64, AccessFlags::REMOTE_READ)
@@ -261,15 +239,12 @@ fn a_held_region_is_local_memory_of_every_operation() {
             region.read(offset, &mut seen).expect("in range");
             assert_eq!(&seen, b"shared");
         }
-        drop((sent, received, region));
-        pair.finish();
     }
 }
 
 #[test]
 fn the_peer_rejects_access_without_permission() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = pair
             .pd
             .shared(64, AccessFlags::REMOTE_READ)
@@ -284,8 +259,6 @@ fn the_peer_rejects_access_without_permission() {
             &sent.remove(0).into_buf().expect("posted with a buffer")[..],
             b"rejected"
         );
-        drop(region);
-        pair.finish();
     }
 }
 
@@ -329,8 +302,6 @@ fn out_of_bounds_requests_are_not_posted() {
         .expect_err("misaligned");
     assert!(matches!(error.error(), PostError::Misaligned { .. }));
     drop(pair.retire());
-    drop((sink, region));
-    pair.finish();
 }
 
 #[test]
@@ -360,8 +331,6 @@ fn iwarp_reads_only_into_remotely_writable_memory() {
         .expect("read into the shared region");
     let (sent, _) = pair.retire();
     assert!(sent[0].is_success());
-    drop((region, sent));
-    pair.finish();
 }
 
 #[test]
@@ -380,15 +349,12 @@ fn an_unreliable_connection_sends_and_writes() {
         let (sent, mut received) = pair.retire();
         assert!(sent.iter().all(ibverbs::Retired::is_success));
         assert_eq!(buf_bytes(received.remove(0)), b"uc");
-        drop(region);
-        pair.finish();
     }
 }
 
 #[test]
 fn a_message_longer_than_the_receive_fails_both_requests() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let mut short = pair.pd.buf(3).expect("buffer");
         short.copy_from_slice(b"old");
         pair.b.post_recv(wr::recv(short)).expect("receive");
@@ -410,6 +376,5 @@ fn a_message_longer_than_the_receive_fails_both_requests() {
             &received.remove(0).into_buf().expect("the posted buffer")[..],
             b"old"
         );
-        pair.finish();
     }
 }

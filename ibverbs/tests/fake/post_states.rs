@@ -3,11 +3,11 @@
 use std::error::Error as _;
 use std::io;
 
-use crate::fixture::{PROFILES, Pair, open, path, small};
-use fake_provider::{Fake, PostFault, Profile, Queue, Verb};
+use crate::fixture::{Fake, PROFILES, Pair, pairs, parents, path, small};
+use fake_provider::{PostFault, Profile, Queue, Verb};
 use ibverbs::{
-    AhAttr, CqOptions, DatagramAttr, Errno, Error, ErrorKind, PostError, Psn, Qkey, QpState,
-    QueuePair, Rc, Rejected, Uc, Ud, qp::QpChange, wr,
+    AhAttr, DatagramAttr, Errno, Error, ErrorKind, PostError, Psn, Qkey, QpState, QueuePair, Rc,
+    Rejected, Uc, Ud, qp::QpChange, wr,
 };
 
 /// Asserts that the post was refused because of the state. Returns the message.
@@ -77,15 +77,12 @@ fn posts_before_the_connection_name_state_and_remedy() {
             qp.post_recv(wr::recv(wr::Empty))
                 .expect("receives can be posted");
         }
-        drop(qp);
-        pair.finish();
     }
 }
 
 #[test]
 fn batches_before_the_connection_name_state_and_remedy() {
-    for profile in PROFILES {
-        let pair = Pair::new(profile);
+    for pair in pairs(PROFILES) {
         let mut qp = pair
             .pd
             .create_qp::<Uc>(&pair.cq, &pair.cq, small())
@@ -105,24 +102,18 @@ fn batches_before_the_connection_name_state_and_remedy() {
             check_text(&error.to_string(), QpState::RESET);
             assert!(error.to_string().contains("UC queue pair"), "{error}");
         }
-        drop(qp);
-        pair.finish();
     }
 }
 
 #[test]
 fn datagram_posts_before_start_name_state_and_remedy() {
     let fake = Fake::new(Profile::RXE);
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("queue pair");
     let text = refused(qp.post_recv(wr::recv(wr::Empty)), QpState::RESET);
     assert!(text.contains("with `start`"), "{text}");
     qp.start(&DatagramAttr::new(1, Qkey(7))).expect("RTS state");
     qp.post_recv(wr::recv(wr::Empty)).expect("started");
-    drop((qp, cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -132,21 +123,16 @@ fn xrc_sends_before_the_connection_name_state_and_remedy() {
         extended_qp: false,
         ..Profile::RXE
     });
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::default()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let mut qp = pd.create_xrc_send_qp(&cq, small()).expect("queue pair");
     let request = wr::send(wr::Inline(b"hello")).for_srq(ibverbs::xrc::SrqNum(1));
     let text = refused(qp.post_send(request), QpState::RESET);
     assert!(text.contains("`init` and `connect`"), "{text}");
-    drop((qp, cq, pd, context));
-    fake.assert_clean();
 }
 
 #[test]
 fn posts_in_the_error_state_name_the_remedy() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.a.to_error().expect("ERR state");
         for queue in [Queue::Send, Queue::Recv] {
             pair.fake.fail_post(PostFault {
@@ -165,14 +151,12 @@ fn posts_in_the_error_state_name_the_remedy() {
             assert!(text.contains("destroy it and connect a new one"), "{text}");
         }
         drop(pair.retire());
-        pair.finish();
     }
 }
 
 #[test]
 fn refusals_for_other_reasons_keep_their_kind() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let fault = PostFault {
             queue: Queue::Recv,
             at: 0,
@@ -199,8 +183,6 @@ fn refusals_for_other_reasons_keep_their_kind() {
         let rejected = pair.a.post_recv(wr::recv(wr::Empty)).expect_err("fault");
         assert_eq!(rejected.error(), PostError::Refused(Errno(libc::ENOMEM)));
         assert!(!rejected.to_string().contains("in state"), "{rejected}");
-        drop(rejected);
-        pair.finish();
     }
 }
 
@@ -222,6 +204,4 @@ fn posts_over_iwarp_name_the_connection_manager_or_the_failure() {
     });
     let text = refused(pair.a.post_send(send()), QpState::ERR);
     assert!(text.contains("destroy it and connect a new one"), "{text}");
-    drop(qp);
-    pair.finish();
 }

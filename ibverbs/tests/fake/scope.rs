@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::fixture::{PROFILES, Pair, in_order};
+use crate::fixture::{PROFILES, Pair, in_order, pairs};
 use fake_provider::{PostFault, Profile, Queue};
 use ibverbs::{AccessFlags, Error, ErrorKind, PostError, scope::LentMut, wr};
 
@@ -12,8 +12,7 @@ const NO_WAIT: Duration = Duration::ZERO;
 
 #[test]
 fn borrowed_memory_is_usable_after_the_scope() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let message = *b"a message of the caller";
         let mut reply = [0_u8; 32];
         pair.b
@@ -43,14 +42,12 @@ fn borrowed_memory_is_usable_after_the_scope() {
         assert_eq!(&reply[8..15], b"message");
         reply.fill(1);
         assert!(message.starts_with(b"a m"));
-        pair.finish();
     }
 }
 
 #[test]
 fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.post_recvs(2);
         let message = *b"bytes";
         pair.a
@@ -60,6 +57,8 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
                     let lent = scope.lend(&message)?;
                     assert!(lent.slice(wrong.clone()).is_none(), "{wrong:?}");
                 }
+                let nothing = scope.lend(&[]).expect_err("an empty slice");
+                assert_eq!(nothing.kind(), ErrorKind::InvalidInput);
                 let empty = scope.lend(&message)?.slice(2..2);
                 let whole = scope.lend(&message)?;
                 scope.post_send(wr::send(whole))?;
@@ -75,58 +74,57 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
                 scope.wait(&mut pair.cq, Duration::from_secs(9), |_| ())
             })
             .expect("no timeout");
-        pair.finish();
     }
 }
 
 #[test]
 fn borrowed_memory_works_in_one_sided_batches() {
     for profile in PROFILES {
-        let (mut a, b, mut parents) = Pair::new(profile).split();
-        let region = parents
+        let mut pair = Pair::new(profile);
+        let region = pair
             .pd
             .shared(64, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)
             .expect("region");
         let (source, mut target) = ([3_u8; 64], [0_u8; 64]);
-        a.scope(|scope| {
-            let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
-            scope.batch(|batch| -> Result<(), Error> {
-                batch.send(wr::write(source, region.remote()).signaled(false))?;
-                batch.send(wr::read(target, region.remote()))?;
-                Ok(())
-            })?;
-            assert_eq!(scope.lent_in_flight(), 2);
-            // A late READ needs a second poll.
-            let timeout = if in_order(&profile) {
-                NO_WAIT
-            } else {
-                Duration::from_secs(60)
-            };
-            scope.wait(&mut parents.cq, timeout, |item| {
-                item.expect("posted on this queue pair")
-                    .check()
-                    .expect("success");
+        pair.a
+            .scope(|scope| {
+                let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
+                scope.batch(|batch| -> Result<(), Error> {
+                    batch.send(wr::write(source, region.remote()).signaled(false))?;
+                    batch.send(wr::read(target, region.remote()))?;
+                    Ok(())
+                })?;
+                assert_eq!(scope.lent_in_flight(), 2);
+                // A late READ needs a second poll.
+                let timeout = if in_order(&profile) {
+                    NO_WAIT
+                } else {
+                    Duration::from_secs(60)
+                };
+                scope.wait(&mut pair.cq, timeout, |item| {
+                    item.expect("posted on this queue pair")
+                        .check()
+                        .expect("success");
+                })
             })
-        })
-        .expect("the signaled request retires both");
+            .expect("the signaled request retires both");
         assert_eq!(target, source);
-        drop((region, a, b));
-        parents.finish();
     }
 }
 
 #[test]
 fn requests_in_flight_at_scope_end_are_not_executed() {
     for profile in PROFILES {
-        let (mut a, mut b, parents) = Pair::new(profile).split();
-        parents.fake.stall();
-        let region = parents
+        let pair = Pair::new(profile);
+        let Pair { mut a, mut b, .. } = pair;
+        pair.fake.stall();
+        let region = pair
             .pd
             .shared(64, AccessFlags::REMOTE_READ)
             .expect("region");
-        b.post_send(wr::send(parents.pool.take().expect("a free buffer")))
+        b.post_send(wr::send(pair.pool.take().expect("a free buffer")))
             .expect("the message for the receive");
-        a.post_send(wr::send(parents.pool.take().expect("a free buffer")).tag(4))
+        a.post_send(wr::send(pair.pool.take().expect("a free buffer")).tag(4))
             .expect("send of an owned buffer");
         let mut memory = vec![1_u8; 64];
         let ended = a.scope(|scope| -> Result<(), Error> {
@@ -142,19 +140,16 @@ fn requests_in_flight_at_scope_end_are_not_executed() {
         assert!(a.is_destroyed());
         assert_eq!(memory, [1; 64]);
         drop(memory);
-        parents.fake.resume(); // No request must be left to execute.
+        pair.fake.resume(); // No request must be left to execute.
         let reclaimed = a.destroy().expect("destroyed by the scope");
         let tags = reclaimed.sends.iter().map(|(tag, _)| *tag);
         assert_eq!(tags.collect::<Vec<_>>(), [4]);
-        drop((reclaimed, region, b));
-        parents.finish();
     }
 }
 
 #[test]
 fn nested_scopes_cannot_use_the_memory_of_each_other() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let (mut of_outer, of_inner) = ([0_u8; 16], *b"of the inner one");
         pair.a
             .scope(|outer| {
@@ -186,14 +181,12 @@ fn nested_scopes_cannot_use_the_memory_of_each_other() {
             })
             .expect("nothing in flight");
         assert_eq!(of_outer, of_inner);
-        pair.finish();
     }
 }
 
 #[test]
 fn a_panic_ends_the_scope_before_it_unwinds_further() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.fake.stall();
         let mut memory = vec![1_u8; 64];
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -207,7 +200,6 @@ fn a_panic_ends_the_scope_before_it_unwinds_further() {
         drop(memory);
         pair.fake.resume();
         assert!(pair.a.is_destroyed());
-        pair.finish();
     }
 }
 
@@ -232,14 +224,12 @@ fn a_rejected_request_is_not_in_flight_but_one_in_doubt_is() {
             (in_doubt, in_doubt),
             "a request in doubt must destroy the queue pair"
         );
-        pair.finish();
     }
 }
 
 #[test]
 fn a_poll_error_ends_the_wait() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.fake.stall();
         let mut memory = [1_u8; 64];
         let ended = pair.a.scope(|scope| {
@@ -252,7 +242,6 @@ fn a_poll_error_ends_the_wait() {
         assert!(error.to_string().contains("ibv_poll_cq"), "{error}");
         assert!(pair.a.is_destroyed());
         pair.fake.resume();
-        pair.finish();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::error::Error as AnyError;
 use std::time::Duration;
 
-use crate::fixture::{self, IN_ORDER, PROFILES, Pair, connect, in_order, small};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair, connect, in_order, pairs, small};
 use fake_provider::{Profile, Provider};
 use ibverbs::qp::QpChange;
 use ibverbs::scope::Lent;
@@ -16,9 +16,9 @@ const LONG: Duration = Duration::from_secs(9);
 
 /// Two pairs of connected queue pairs of one protection domain.
 struct Two {
-    pair: Pair,
     c: QueuePair<Rc>,
     d: QueuePair<Rc>,
+    pair: Pair,
 }
 
 impl Two {
@@ -27,18 +27,13 @@ impl Two {
         let create = || pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small());
         let (mut c, mut d) = (create().expect("c"), create().expect("d"));
         connect(&mut c, &mut d);
-        Self { pair, c, d }
+        Self { c, d, pair }
     }
 
     /// Returns memory that peers can write.
     fn region(&self, len: usize) -> SharedRegion {
         let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
         self.pair.pd.shared(len, access).expect("region")
-    }
-
-    fn finish(self) {
-        drop((self.c, self.d));
-        self.pair.finish();
     }
 }
 
@@ -71,8 +66,6 @@ fn several_queue_pairs_send_memory_that_was_lent_once() {
         for region in &regions {
             assert_eq!(bytes_of(region), message);
         }
-        drop(regions);
-        two.finish();
     }
 }
 
@@ -107,8 +100,6 @@ fn a_queue_pair_that_left_a_scope_can_start_its_own() {
             two.pair.fake.finish_transmissions();
             assert_eq!(bytes_of(&region), bytes);
         }
-        drop(region);
-        two.finish();
     }
 }
 
@@ -122,8 +113,6 @@ fn a_queue_pair_of_another_protection_domain_cannot_join() {
     let joined = pair.a.scope(|scope| scope.join(&mut other).map(drop));
     let error = joined.expect_err("its keys are others");
     assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
-    drop((other, pd));
-    pair.finish();
 }
 
 #[test]
@@ -159,16 +148,13 @@ fn only_queue_pairs_with_requests_in_flight_are_destroyed() {
             survivor
                 .post_send(wr::write(wr::Empty, region.remote()))
                 .expect("posted");
-            drop(region);
-            two.finish();
         }
     }
 }
 
 #[test]
 fn an_early_return_ends_the_scope_with_its_own_error() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         pair.fake.stall();
         let mut memory = vec![1_u8; 64];
         let ended = pair.a.scope(|scope| -> Result<(), Box<dyn AnyError>> {
@@ -182,7 +168,6 @@ fn an_early_return_ends_the_scope_with_its_own_error() {
         assert!(error.is::<std::num::ParseIntError>(), "{error}");
         assert!(pair.a.is_destroyed());
         pair.fake.resume();
-        pair.finish();
     }
 }
 
@@ -204,7 +189,11 @@ fn rejections_of_borrowed_memory_convert_into_any_error() {
     }
 
     for profile in PROFILES {
-        let Two { mut pair, mut c, d } = Two::new(profile);
+        let Two {
+            mut pair,
+            mut c,
+            d: _d,
+        } = Two::new(profile);
         let mut memory = [1_u8; 64];
         let error = inline(&mut pair.a).expect_err("too long");
         assert!(error.to_string().contains("inline"), "{error}");
@@ -224,8 +213,6 @@ fn rejections_of_borrowed_memory_convert_into_any_error() {
         assert_eq!(rejected.error(), PostError::WrongQueue);
         assert!(rejected.into_payload().is_none());
         assert!(!pair.a.is_destroyed(), "nothing was posted");
-        drop((c, d));
-        pair.finish();
     }
 }
 
@@ -244,8 +231,7 @@ fn destroy_in_scope(pair: &mut Pair) {
 
 #[test]
 fn a_destroyed_queue_pair_is_a_valid_value() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let (id, number) = (pair.a.id(), pair.a.qp_num());
         destroy_in_scope(&mut pair);
         pair.fake.resume();
@@ -306,8 +292,7 @@ fn check_scope_of_destroyed(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) {
 
 #[test]
 fn a_destroyed_queue_pair_can_be_dropped() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let free = pair.pool.available();
         destroy_in_scope(&mut pair);
         assert_eq!(
@@ -316,9 +301,8 @@ fn a_destroyed_queue_pair_can_be_dropped() {
             "the queue pair keeps the buffer"
         );
         pair.fake.resume();
-        let parents = pair.drop_queue_pairs();
-        assert_eq!(parents.pool.available(), free);
-        parents.finish();
+        drop((pair.a, pair.b));
+        assert_eq!(pair.pool.available(), free);
     }
 }
 
@@ -353,6 +337,5 @@ fn a_failed_request_that_keeps_its_memory_ends_its_queue_pair() {
         assert_eq!((a.is_destroyed(), c.is_destroyed()), (false, true));
         drop(memory);
         assert!(in_order(&profile));
-        two.finish();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::fixture::{PROFILES, Pair, buf_bytes};
+use crate::fixture::{PROFILES, Pair, buf_bytes, pairs};
 use ibverbs::{AccessFlags, Buf, QueuePair, Rc, wr};
 
 /// Requests that wait for free slots of a queue pair.
@@ -46,8 +46,7 @@ struct OneSided {
 #[test]
 fn stored_requests_are_posted_in_order_as_slots_free_up() {
     const MESSAGES: u8 = 8; // more than the 7 slots of each queue
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let mut backlog = Backlog::default();
         for number in 0..MESSAGES {
             let request = wr::send(pair.buf(&[number])).tag(number.into());
@@ -73,7 +72,6 @@ fn stored_requests_are_posted_in_order_as_slots_free_up() {
         }
         assert_eq!(received, (0..MESSAGES).collect::<Vec<_>>());
         assert!(backlog.sends.is_empty() && backlog.recvs.is_empty());
-        pair.finish();
     }
 }
 
@@ -88,13 +86,11 @@ fn stored_requests_that_are_not_posted_return_their_buffers() {
     assert_eq!(pair.pool.available(), free - 2);
     drop(backlog);
     assert_eq!(pair.pool.available(), free);
-    pair.finish();
 }
 
 #[test]
 fn stored_one_sided_requests_reach_the_peers_memory() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let all = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_READ
             | AccessFlags::REMOTE_WRITE
@@ -125,7 +121,5 @@ fn stored_one_sided_requests_reach_the_peers_memory() {
         let mut word = [0; 8];
         region.read(0, &mut word).expect("in range");
         assert_eq!(u64::from_ne_bytes(word), 10);
-        drop(region);
-        pair.finish();
     }
 }

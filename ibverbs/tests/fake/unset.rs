@@ -1,8 +1,8 @@
 //! Functions that a provider leaves NULL although it accepts what needs them, as bnxt_re does for
 //! three operations. The data path does not test for NULL, so creation does.
 
-use crate::fixture::{Pair, open, small};
-use fake_provider::{Fake, Profile};
+use crate::fixture::{Fake, Pair, open, parents, small};
+use fake_provider::Profile;
 use ibverbs::cq_ex::{CqFields, FieldSet};
 use ibverbs::qp::OptionalOps;
 use ibverbs::{CqOptions, DuplexTransport, ErrorKind, PostError, Rc, Ud, wr};
@@ -19,14 +19,9 @@ const fn without(unset: &'static [&'static str]) -> Profile {
 /// Returns `true` if a queue pair posts with the extended verbs although functions are missing.
 fn is_extended<T: DuplexTransport>(unset: &'static [&'static str]) -> bool {
     let fake = Fake::new(without(unset));
-    let context = open(&fake);
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let (_, pd, cq) = parents(&fake);
     let qp = pd.create_qp::<T>(&cq, &cq, small()).expect("queue pair");
-    let is_extended = qp.is_extended();
-    drop((qp, cq, pd, context));
-    fake.assert_clean();
-    is_extended
+    qp.is_extended()
 }
 
 #[test]
@@ -56,13 +51,9 @@ fn a_queue_pair_without_a_function_uses_the_classic_verbs() {
 fn an_xrc_queue_pair_without_its_setter_uses_the_classic_verbs() {
     for (unset, expected) in [(&["wr_set_xrc_srqn"], false), (&["wr_set_ud_addr"], true)] {
         let fake = Fake::new(without(unset));
-        let context = open(&fake);
-        let pd = context.alloc_pd().expect("protection domain");
-        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let (_, pd, cq) = parents(&fake);
         let qp = pd.create_xrc_send_qp(&cq, small()).expect("queue pair");
         assert_eq!(qp.is_extended(), expected, "{unset:?}");
-        drop((qp, cq, pd, context));
-        fake.assert_clean();
     }
 }
 
@@ -75,7 +66,6 @@ fn a_missing_operation_of_windows_is_refused() {
         let send = wr::send_with_inv(wr::Empty, 1);
         let rejected = pair.a.post_send(send).expect_err("no function");
         assert_eq!(rejected.error(), PostError::Unsupported, "{unset:?}");
-        pair.finish();
     }
 }
 
@@ -86,14 +76,10 @@ fn a_missing_optional_operation_is_an_error() {
         (&["wr_atomic_write"], OptionalOps::ATOMIC_WRITE),
     ] {
         let fake = Fake::new(without(unset));
-        let context = open(&fake);
-        let pd = context.alloc_pd().expect("protection domain");
-        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let (_, pd, cq) = parents(&fake);
         let created = pd.create_qp::<Rc>(&cq, &cq, small().optional_ops(ops));
         let error = created.expect_err("no function");
         assert!(error.is_unsupported(), "{error}");
-        drop((cq, pd, context));
-        fake.assert_clean();
     }
 }
 
@@ -116,10 +102,7 @@ fn a_completion_queue_without_a_reader_is_an_error() {
         let fake = Fake::new(without(unset));
         let context = open(&fake);
         let created = context.create_cq_ex(CqOptions::new(), fields);
-        let result = created.map(drop).map_err(|error| error.kind());
-        drop(context);
-        fake.assert_clean();
-        result
+        created.map(drop).map_err(|error| error.kind())
     }
     for unset in READERS {
         let fields = CqFields::new().timestamp().wallclock().cvlan().flow_tag();

@@ -1,6 +1,6 @@
 //! Memory windows: access, invalidation, and the region that a bound window keeps alive.
 
-use crate::fixture::{self, IN_ORDER, PROFILES, Pair};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair, pairs};
 use fake_provider::{Live, PostFault, Queue, Verb};
 use ibverbs::{
     AccessFlags, ErrorKind, PostError, RemoteMemory, SharedRegion, WcOpcode, WcStatus,
@@ -50,8 +50,7 @@ pub(crate) fn retire_bind(pair: &mut Pair) {
 
 #[test]
 fn a_window_grants_access_until_it_is_invalidated() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = region(&pair, b"01234567");
         let mut window = pair.pd.alloc_mw::<Type2>().expect("window");
         for _ in 0..2 {
@@ -92,15 +91,12 @@ fn a_window_grants_access_until_it_is_invalidated() {
             WcStatus::REM_ACCESS_ERR,
             "the rkey is invalid"
         );
-        drop(region);
-        pair.finish();
     }
 }
 
 #[test]
 fn a_bound_window_keeps_its_region() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = region(&pair, b"kept");
         let bound = bind_window(&mut pair, &region);
         retire_bind(&mut pair);
@@ -125,14 +121,12 @@ fn a_bound_window_keeps_its_region() {
             "the region is released with the window"
         );
         assert_eq!(read(&mut pair, remote).0, WcStatus::REM_ACCESS_ERR);
-        pair.finish();
     }
 }
 
 #[test]
 fn a_region_is_reclaimed_after_window_invalidation() {
-    for profile in IN_ORDER {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(IN_ORDER) {
         let region = region(&pair, b"kept");
         let bound = bind_window(&mut pair, &region);
         retire_bind(&mut pair);
@@ -140,8 +134,10 @@ fn a_region_is_reclaimed_after_window_invalidation() {
         let not_reclaimed = region
             .try_into_buf()
             .expect_err("the invalidation is not retired yet");
+        let text = not_reclaimed.to_string();
+        assert!(text.contains("memory window"), "{text}");
         let (_, mut of_b) = pair.retire();
-        let window = of_b
+        let _window = of_b
             .remove(0)
             .into_window::<Type2>()
             .expect("the free window");
@@ -151,15 +147,12 @@ fn a_region_is_reclaimed_after_window_invalidation() {
             .expect("no peer can reach it");
         assert_eq!(&buf[..4], b"kept");
         buf.fill(7);
-        drop((window, buf));
-        pair.finish();
     }
 }
 
 #[test]
 fn an_unposted_binding_grants_no_access() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = region(&pair, b"unbound");
         let capacity = pair.b.caps().max_send_wr;
         pair.fake.stall();
@@ -191,8 +184,6 @@ fn an_unposted_binding_grants_no_access() {
         assert!(failed.is_err());
         assert_eq!(read(&mut pair, other.remote()).0, WcStatus::REM_ACCESS_ERR);
         assert_ne!(other.remote().rkey, remote.rkey);
-        drop((bound, other, region));
-        pair.finish();
     }
 }
 
@@ -220,15 +211,13 @@ fn a_binding_in_doubt_keeps_its_window_and_region() {
                 retire_bind(&mut pair);
                 assert_eq!((pair.fake.live().mrs, pair.fake.live().mws), (1, 0));
             }
-            pair.finish();
         }
     }
 }
 
 #[test]
 fn type_1_windows_are_bound_and_unbound_by_verb() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = region(&pair, b"type 1");
         let mut window = pair.pd.alloc_mw::<Type1>().expect("window");
         for _ in 0..2 {
@@ -261,14 +250,12 @@ fn type_1_windows_are_bound_and_unbound_by_verb() {
         assert!(error.to_string().contains(" in state RTS"), "{error}");
         drop(region);
         assert_eq!((pair.fake.live().mrs, pair.fake.live().mws), (2, 1));
-        pair.finish();
     }
 }
 
 #[test]
 fn only_a_successful_invalidation_returns_the_window() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = region(&pair, b"x");
         let bound = bind_window(&mut pair, &region);
         retire_bind(&mut pair);
@@ -288,16 +275,13 @@ fn only_a_successful_invalidation_returns_the_window() {
         assert!(!flushed.is_success());
         assert!(flushed.into_window::<Type2>().is_none());
         pair.fake.resume();
-        drop(region);
-        pair.finish();
     }
 }
 
 /// The queue pair keeps a list of its bound windows and removes those that were dropped.
 #[test]
 fn every_bound_window_is_freed_before_its_queue_pair() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = region(&pair, b"x");
         let mut bound = Vec::new();
         for index in 0..20 {
@@ -307,28 +291,24 @@ fn every_bound_window_is_freed_before_its_queue_pair() {
             bound.extend((index % 2 == 0).then_some(window));
         }
         assert_eq!(pair.fake.live().mws, 10);
-        let Pair { a, b, fake, .. } = pair;
-        b.destroy().expect("destroyed");
-        assert_eq!(fake.live().mws, 0);
-        drop((a, bound, region));
+        pair.b.destroy().expect("destroyed");
+        assert_eq!(pair.fake.live().mws, 0);
     }
 }
 
 #[test]
 fn windows_outlive_their_destroyed_queue_pair() {
-    for profile in PROFILES {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(PROFILES) {
         let region = region(&pair, b"x");
         let type_2 = bind_window(&mut pair, &region);
         let window = pair.pd.alloc_mw::<Type1>().expect("window");
-        let type_1 = pair.b.bind_mw(window, &region, REMOTE_RW, 0).expect("bind");
+        let _type_1 = pair.b.bind_mw(window, &region, REMOTE_RW, 0).expect("bind");
         drop(pair.retire());
-        let (a, b, parents) = pair.split();
-        b.destroy().expect("destroyed");
+        pair.b.destroy().expect("destroyed");
         // Type 2 windows end with their queue pair. Type 1 windows stay valid for other queue pairs
         // of the domain.
         assert_eq!(
-            parents.fake.live(),
+            pair.fake.live(),
             Live {
                 contexts: 1,
                 pds: 1,
@@ -339,13 +319,11 @@ fn windows_outlive_their_destroyed_queue_pair() {
                 ..Live::default()
             }
         );
-        let mut other = parents
+        let mut other = pair
             .pd
-            .create_qp::<ibverbs::Rc>(&parents.cq, &parents.cq, fixture::small())
+            .create_qp::<ibverbs::Rc>(&pair.cq, &pair.cq, fixture::small())
             .expect("queue pair");
-        let rejected = other.post_send(wr::invalidate(type_2));
-        drop((rejected, type_1, region, other, a));
-        parents.finish();
+        let _rejected = other.post_send(wr::invalidate(type_2));
     }
 }
 
@@ -392,7 +370,6 @@ fn an_invalid_binding_is_rejected_and_frees_the_window() {
     drop((
         rejected, bound, region, unbindable, foreign, empty, other_pd,
     ));
-    pair.finish();
 }
 
 #[test]
@@ -400,7 +377,7 @@ fn windows_move_between_threads() {
     let mut pair = Pair::new(PROFILES[0]);
     let region = region(&pair, b"x");
     let window = bind_window(&mut pair, &region);
-    let (pair, window) = std::thread::spawn(move || {
+    let (_pair, window) = std::thread::spawn(move || {
         retire_bind(&mut pair);
         pair.b
             .post_send(wr::invalidate(window))
@@ -414,14 +391,12 @@ fn windows_move_between_threads() {
     })
     .join()
     .expect("no panic");
-    drop((region, window));
-    pair.finish();
+    drop((window, region));
 }
 
 #[test]
 fn a_window_that_its_queue_pair_freed_is_not_returned() {
-    for profile in IN_ORDER {
-        let mut pair = Pair::new(profile);
+    for mut pair in pairs(IN_ORDER) {
         let region = region(&pair, b"x");
         let bound = bind_window(&mut pair, &region);
         retire_bind(&mut pair);
@@ -429,10 +404,8 @@ fn a_window_that_its_queue_pair_freed_is_not_returned() {
         let (_, mut of_b) = pair.retire();
         let invalidated = of_b.remove(0);
         invalidated.check().expect("success");
-        let parents = pair.drop_queue_pairs();
+        drop((pair.a, pair.b));
         assert!(invalidated.into_window::<Type2>().is_none(), "it was freed");
-        drop(region);
-        parents.finish();
     }
 }
 
@@ -447,8 +420,6 @@ fn a_message_does_not_return_a_freed_window() {
     pair.a.post_send(send).expect("send");
     let received = pair.retire().1.remove(0);
     assert!(received.invalidated_rkey().is_some());
-    let parents = pair.drop_queue_pairs();
+    drop((pair.a, pair.b));
     bound.invalidated_by(&received).expect_err("it was freed");
-    drop((received, region));
-    parents.finish();
 }

@@ -23,6 +23,9 @@ use ibverbs::{
     mw::Type1, wr,
 };
 
+/// The tests leave objects of their devices on purpose.
+const LEAKS: bool = true;
+
 /// Lets one test run at a time, because the count of leaked objects is per process.
 fn exclusive() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
@@ -558,7 +561,15 @@ fn peers_read_a_shared_value_and_siw_never_frees_it() {
         let owner = Words(Box::new(Aligned([0; 64])), Arc::clone(&alive));
         drop(pair.pd.shared_from(owner, AccessFlags::REMOTE_READ));
         assert_eq!(Arc::strong_count(&alive), if is_siw { 2 } else { 1 });
-        drop(into);
-        pair.finish();
+        drop((
+            into,
+            pair.a,
+            pair.b,
+            pair.cq,
+            pair.pool,
+            pair.pd,
+            pair.context,
+        ));
+        pair.fake.assert_clean();
     }
 }

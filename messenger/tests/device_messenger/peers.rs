@@ -14,7 +14,7 @@ use test_support::hostile::{Connection, Messages, ROOM, Target, assert_limits};
 use test_support::process;
 use test_support::random::Random;
 
-use crate::lab::{self, Peer, TIMEOUT, assert_no_leaks_within, connect, one_endpoint_each};
+use crate::lab::{self, Peer, TIMEOUT, assert_no_leaks, connect, one_endpoint_each};
 
 const MAX_LEN: u32 = 100;
 
@@ -146,7 +146,7 @@ fn violations_of_the_protocol_are_errors() {
         after(1, message(2, 0x80, [2, 1, 4, 0, 0], b"")),
     ];
     for endpoint in one_endpoint_each() {
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+        assert_no_leaks(&endpoint, || {
             for (expected, messages) in &cases {
                 let (count, error) = attack(&endpoint, messages);
                 assert_eq!(error.kind(), ErrorKind::Malformed, "{messages:?}: {error}");
@@ -189,7 +189,7 @@ fn a_group_outlives_random_messages_of_all_members() {
     const MEMBERS: u16 = 4;
     let rounds = std::env::var("MESSENGER_MANY").map_or(1, |n| n.parse().expect("a number"));
     for endpoint in &one_endpoint_each() {
-        assert_no_leaks_within(endpoint, Duration::from_secs(30), || {
+        assert_no_leaks(endpoint, || {
             let pd = endpoint.context.alloc_pd().expect("protection domain");
             let group_options = GroupOptions::new().connections(MEMBERS).depth(4);
             let group_options = group_options.max_len(MAX_LEN as usize);
@@ -493,7 +493,7 @@ fn a_messenger_keeps_its_limits() {
     /// Time limit of a peer that sends nothing.
     const SILENCE: Duration = Duration::from_secs(5);
     for endpoint in &one_endpoint_each() {
-        assert_no_leaks_within(endpoint, Duration::from_secs(60), || {
+        assert_no_leaks(endpoint, || {
             let listener = endpoint.listen();
             let stop = AtomicBool::new(false);
             let target = EchoServer {

@@ -1,8 +1,6 @@
 //! Active connections for a queue pair that the application owns and moves through its states: of a
 //! transport other than RC, of another library, or with other attributes.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use ibverbs::{DuplexTransport, QpState, QueuePair, Result, qp::QpChange};
 
 use crate::active::VERB;
@@ -11,7 +9,7 @@ use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, QpIdentity, qp_change};
 use crate::params::{ConnectParams, check_private_data};
-use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
+use crate::progress::{InProgress, already_finished, in_progress};
 
 /// Sends a connect request for a queue pair of the application.
 pub(crate) fn request<T: DuplexTransport>(
@@ -55,23 +53,7 @@ pub struct ConnectPending {
     path: Path,
 }
 
-impl Sealed for ConnectPending {
-    const VERB: &'static str = VERB;
-
-    fn detail(&self) -> String {
-        self.path.to_string()
-    }
-
-    fn id_key(&self) -> IdKey {
-        self.key
-    }
-
-    fn channel(&self) -> &EventChannel {
-        &self.channel
-    }
-}
-
-into_future!(ConnectPending);
+in_progress!(ConnectPending: VERB, path);
 
 impl InProgress for ConnectPending {
     type Output = ConnectResponse;
@@ -94,13 +76,6 @@ impl InProgress for ConnectPending {
             })),
             _ => Err(ConnectError::from_event(VERB, &self.path, &event)),
         }
-    }
-}
-
-impl AsFd for ConnectPending {
-    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }
 

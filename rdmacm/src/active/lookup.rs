@@ -1,7 +1,6 @@
 //! Name resolution whose result is an event (`rdma_resolve_addrinfo`).
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use ibverbs::{Error, ErrorKind, Result};
 
@@ -9,7 +8,7 @@ use crate::address::{AddrInfo, IbAddr, LookupOptions, PortSpace, Query};
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::Id;
-use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
+use crate::progress::{InProgress, already_finished, in_progress};
 
 const VERB: &str = "rdma_resolve_addrinfo";
 
@@ -126,23 +125,7 @@ impl LookupPending {
     }
 }
 
-impl Sealed for LookupPending {
-    const VERB: &'static str = VERB;
-
-    fn detail(&self) -> String {
-        self.detail.clone()
-    }
-
-    fn id_key(&self) -> IdKey {
-        self.key
-    }
-
-    fn channel(&self) -> &EventChannel {
-        &self.channel
-    }
-}
-
-into_future!(LookupPending);
+in_progress!(LookupPending: VERB, detail);
 
 impl InProgress for LookupPending {
     type Output = Vec<AddrInfo>;
@@ -154,13 +137,6 @@ impl InProgress for LookupPending {
             self.id = None;
         }
         result
-    }
-}
-
-impl AsFd for LookupPending {
-    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }
 

@@ -39,7 +39,7 @@ const VERB: &str = "rdma_get_cm_event";
 #[must_use = "dropping it disconnects"]
 pub struct ConnectedId {
     id: Id,
-    path: Path,
+    pub(super) path: Path,
     private_data: Vec<u8>,
     is_disconnected: bool,
     /// Registration of the channel with the runtime of the first call that awaits an event.

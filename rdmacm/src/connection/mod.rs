@@ -3,7 +3,6 @@
 mod connected_id;
 pub(crate) mod device_check;
 
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll};
@@ -13,6 +12,7 @@ use ibverbs::{QueuePair, Rc, Reclaimed, Result, device::TransportType, event::Ev
 
 pub use self::connected_id::ConnectedId;
 use crate::event::{CmEvent, EventChannel, IdKey};
+use crate::id::path::path_accessors;
 use crate::id::{Id, Path};
 use crate::params::Ece;
 
@@ -58,6 +58,13 @@ pub struct Connection {
     id: ConnectedId,
 }
 
+path_accessors!(
+    Connection,
+    id.path,
+    "Returns the name of the connection's device.",
+    "Returns the local address."
+);
+
 impl Connection {
     pub(crate) fn new(qp: QueuePair<Rc>, cm_id: Id, path: Path, private_data: Vec<u8>) -> Self {
         Self {
@@ -101,31 +108,6 @@ impl Connection {
     /// and RoCE it is padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         self.id.private_data()
-    }
-
-    /// Returns the name of the connection's device.
-    pub fn device_name(&self) -> &str {
-        self.id.device_name()
-    }
-
-    /// Returns the port number of the device, starting at 1.
-    pub fn port_num(&self) -> u8 {
-        self.id.port_num()
-    }
-
-    /// Returns the transport of the device.
-    pub fn transport(&self) -> TransportType {
-        self.id.transport()
-    }
-
-    /// Returns the local address.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.id.local_addr()
-    }
-
-    /// Returns the peer's address.
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.id.peer_addr()
     }
 
     /// Returns `true` if this side has disconnected, or has received the event of the peer's
@@ -281,7 +263,7 @@ impl Connection {
     /// Moves the queue pair to the error state, unless a scope has destroyed it. On iWARP the
     /// kernel does that.
     fn stop(&mut self) -> Result<()> {
-        if self.id.transport() == TransportType::IWARP || self.qp.is_destroyed() {
+        if self.transport() == TransportType::IWARP || self.qp.is_destroyed() {
             Ok(())
         } else {
             self.qp.to_error()

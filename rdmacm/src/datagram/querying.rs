@@ -1,12 +1,10 @@
 //! Queries of datagram services in progress.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use crate::address::UdAddress;
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
-use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
+use crate::progress::{InProgress, already_finished, in_progress};
 
 pub(crate) const VERB: &str = "rdma_connect";
 
@@ -67,23 +65,7 @@ impl Querying {
     }
 }
 
-impl Sealed for Querying {
-    const VERB: &'static str = VERB;
-
-    fn detail(&self) -> String {
-        self.path.to_string()
-    }
-
-    fn id_key(&self) -> IdKey {
-        self.key
-    }
-
-    fn channel(&self) -> &EventChannel {
-        &self.channel
-    }
-}
-
-into_future!(Querying);
+in_progress!(Querying: VERB, path);
 
 impl InProgress for Querying {
     type Output = Service;
@@ -105,12 +87,5 @@ impl InProgress for Querying {
         }
         self.id = Some(id);
         Ok(None)
-    }
-}
-
-impl AsFd for Querying {
-    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }

@@ -125,34 +125,38 @@ impl fmt::Display for Path {
     }
 }
 
-/// Implements the getters of a type with a field `path`. The literals are the documentation of
+/// Implements the getters of a type with a field `path`, or with another one of the type [`Path`].
+/// The literals are the documentation of
 /// `device_name` and `local_addr`.
 macro_rules! path_accessors {
     ($type:ty, $device:literal, $local:literal) => {
+        crate::id::path::path_accessors!($type, path, $device, $local);
+    };
+    ($type:ty, $($path:ident).+, $device:literal, $local:literal) => {
         impl $type {
             #[doc = $device]
             pub fn device_name(&self) -> &str {
-                &self.path.device
+                &self.$($path).+.device
             }
 
             /// Returns the port number of the device, starting at 1.
             pub fn port_num(&self) -> u8 {
-                self.path.port_num
+                self.$($path).+.port_num
             }
 
             /// Returns the transport of the device.
             pub fn transport(&self) -> ibverbs::device::TransportType {
-                self.path.transport
+                self.$($path).+.transport
             }
 
             #[doc = $local]
             pub fn local_addr(&self) -> std::net::SocketAddr {
-                self.path.local
+                self.$($path).+.local
             }
 
             /// Returns the peer's address.
             pub fn peer_addr(&self) -> std::net::SocketAddr {
-                self.path.peer
+                self.$($path).+.peer
             }
         }
     };

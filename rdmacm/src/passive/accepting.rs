@@ -1,7 +1,6 @@
 //! Connections being established by the passive side.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use ibverbs::{Error, QueuePair, Rc, Result, event::EventType};
 
@@ -11,7 +10,7 @@ use crate::convert::timed_out;
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
-use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
+use crate::progress::{InProgress, already_finished, in_progress};
 
 /// A connection being accepted by [`ReadyRequest::start`](crate::ReadyRequest::start). Dropping it
 /// disconnects.
@@ -114,13 +113,7 @@ impl Accepting {
     }
 }
 
-impl Sealed for Accepting {
-    const VERB: &'static str = VERB;
-
-    fn detail(&self) -> String {
-        self.path.to_string()
-    }
-
+in_progress!(Accepting: VERB, path,
     fn timed_out(&self) -> Error {
         let error = timed_out(VERB, &self.path);
         if self.path.is_iwarp() {
@@ -129,17 +122,7 @@ impl Sealed for Accepting {
         }
         error
     }
-
-    fn id_key(&self) -> IdKey {
-        self.key
-    }
-
-    fn channel(&self) -> &EventChannel {
-        &self.channel
-    }
-}
-
-into_future!(Accepting);
+);
 
 impl InProgress for Accepting {
     type Output = Connection;
@@ -175,12 +158,5 @@ impl InProgress for Accepting {
             self.path.clone(),
             private_data,
         )))
-    }
-}
-
-impl AsFd for Accepting {
-    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }

@@ -1,8 +1,6 @@
 //! Connect requests accepted for a queue pair that the application owns and moves through its
 //! states.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use ibverbs::{DuplexTransport, QueuePair, Result, event::EventType};
 
 use crate::connection::ConnectedId;
@@ -11,7 +9,7 @@ use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, QpIdentity};
 use crate::params::ConnectParams;
 use crate::passive::VERB;
-use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
+use crate::progress::{InProgress, already_finished, in_progress};
 
 /// Accepts a connect request for a queue pair of the application.
 pub(crate) fn accept<T: DuplexTransport>(
@@ -78,23 +76,7 @@ impl EstablishPending {
     }
 }
 
-impl Sealed for EstablishPending {
-    const VERB: &'static str = VERB;
-
-    fn detail(&self) -> String {
-        self.path.to_string()
-    }
-
-    fn id_key(&self) -> IdKey {
-        self.key
-    }
-
-    fn channel(&self) -> &EventChannel {
-        &self.channel
-    }
-}
-
-into_future!(EstablishPending);
+in_progress!(EstablishPending: VERB, path);
 
 impl InProgress for EstablishPending {
     type Output = ConnectedId;
@@ -115,12 +97,5 @@ impl InProgress for EstablishPending {
             }
             _ => Err(ConnectError::from_event(VERB, &self.path, &event)),
         }
-    }
-}
-
-impl AsFd for EstablishPending {
-    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ibverbs::{AccessFlags, ErrorKind, Frozen, MemoryOptions, Retired, SharedRegion, wr};
 use rdmacm::{ConnectParams, Resolver};
 
-use crate::lab::{Endpoint, Peer, TIMEOUT, assert_no_leaks, one_endpoint_each};
+use crate::lab::{Endpoint, Peer, TIMEOUT, leak_checked, one_endpoint_each};
 
 /// Delay of each packet, much shorter than [`TIMEOUT`].
 const DELAY: Duration = Duration::from_millis(300);
@@ -23,75 +23,71 @@ const REMOTE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_W
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_write_retires_no_earlier_read_that_is_in_flight() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            let (mut a, b) = connected(&endpoint);
-            let source = b.resources.pd.shared(LEN, REMOTE).expect("source");
-            let sink = a.resources.pd.shared(LEN, REMOTE).expect("sink");
-            // The READ takes two delays, the WRITEs none.
-            let _delay = NetworkDelay::start();
+    for endpoint in leak_checked(one_endpoint_each()) {
+        let (mut a, b) = connected(&endpoint);
+        let source = b.resources.pd.shared(LEN, REMOTE).expect("source");
+        let sink = a.resources.pd.shared(LEN, REMOTE).expect("sink");
+        // The READ takes two delays, the WRITEs none.
+        let _delay = NetworkDelay::start();
+        let qp = a.connection.qp_mut();
+        let sink = qp.hold(&sink).expect("hold");
+        qp.post_send(wr::read(sink, source.remote()).tag(1))
+            .expect("READ");
+        let small = source.remote().slice(0..64).expect("64 bytes");
+        let free = qp.send_slots_free();
+        for tag in 2..=4 {
+            let buf = a.resources.pd.buf(64).expect("buffer");
             let qp = a.connection.qp_mut();
-            let sink = qp.hold(&sink).expect("hold");
-            qp.post_send(wr::read(sink, source.remote()).tag(1))
-                .expect("READ");
-            let small = source.remote().slice(0..64).expect("64 bytes");
-            let free = qp.send_slots_free();
-            for tag in 2..=4 {
-                let buf = a.resources.pd.buf(64).expect("buffer");
-                let qp = a.connection.qp_mut();
-                qp.post_send(wr::write(buf, small).tag(tag)).expect("WRITE");
-            }
-            let mut order = Vec::new();
-            for _ in 0..4 {
-                let retired = a.retire();
-                retired.check().expect("success");
-                order.push(retired.tag());
-                assert_eq!(retired.into_buf().is_some(), order.last() != Some(&1));
-            }
-            if endpoint.is_iwarp() {
-                assert_eq!(order, [2, 3, 4, 1], "Soft-iWARP completes the READ last");
-            } else {
-                assert_eq!(order, [1, 2, 3, 4], "RoCE completes in order");
-            }
-            assert_eq!(a.connection.qp().send_slots_free(), free + 1);
-        });
+            qp.post_send(wr::write(buf, small).tag(tag)).expect("WRITE");
+        }
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            let retired = a.retire();
+            retired.check().expect("success");
+            order.push(retired.tag());
+            assert_eq!(retired.into_buf().is_some(), order.last() != Some(&1));
+        }
+        if endpoint.is_iwarp() {
+            assert_eq!(order, [2, 3, 4, 1], "Soft-iWARP completes the READ last");
+        } else {
+            assert_eq!(order, [1, 2, 3, 4], "RoCE completes in order");
+        }
+        assert_eq!(a.connection.qp().send_slots_free(), free + 1);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn many_writes_overtake_a_read_and_each_buffer_returns_once() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            let (mut a, b) = connected(&endpoint);
-            let source = b.resources.pd.shared(LEN, REMOTE).expect("source");
-            let sink = a.resources.pd.shared(LEN, REMOTE).expect("sink");
-            let sink = a.connection.qp_mut().hold(&sink).expect("hold");
-            let small = source.remote().slice(0..64).expect("64 bytes");
-            let pool = a.resources.pd.pool(4, 64).expect("pool");
-            let mut completed = HashMap::<u64, u32>::new();
-            let _delay = NetworkDelay::start();
-            let (reads, writes) = (4, 40);
-            for round in 0..reads {
-                let read = wr::read(sink, source.remote()).tag(1000 + round);
-                a.connection.qp_mut().post_send(read).expect("READ");
-                for write in 0..writes {
-                    let buf = loop {
-                        match pool.take() {
-                            Some(buf) if a.connection.qp().send_slots_free() > 0 => break buf,
-                            _ => count(&a.retire(), &mut completed),
-                        }
-                    };
-                    let write = wr::write(buf, small).tag(round * writes + write);
-                    a.connection.qp_mut().post_send(write).expect("WRITE");
-                }
+    for endpoint in leak_checked(one_endpoint_each()) {
+        let (mut a, b) = connected(&endpoint);
+        let source = b.resources.pd.shared(LEN, REMOTE).expect("source");
+        let sink = a.resources.pd.shared(LEN, REMOTE).expect("sink");
+        let sink = a.connection.qp_mut().hold(&sink).expect("hold");
+        let small = source.remote().slice(0..64).expect("64 bytes");
+        let pool = a.resources.pd.pool(4, 64).expect("pool");
+        let mut completed = HashMap::<u64, u32>::new();
+        let _delay = NetworkDelay::start();
+        let (reads, writes) = (4, 40);
+        for round in 0..reads {
+            let read = wr::read(sink, source.remote()).tag(1000 + round);
+            a.connection.qp_mut().post_send(read).expect("READ");
+            for write in 0..writes {
+                let buf = loop {
+                    match pool.take() {
+                        Some(buf) if a.connection.qp().send_slots_free() > 0 => break buf,
+                        _ => count(&a.retire(), &mut completed),
+                    }
+                };
+                let write = wr::write(buf, small).tag(round * writes + write);
+                a.connection.qp_mut().post_send(write).expect("WRITE");
             }
-            while (completed.len() as u64) < reads + reads * writes {
-                count(&a.retire(), &mut completed);
-            }
-            assert!(completed.values().all(|&times| times == 1), "{completed:?}");
-            assert_eq!(pool.available(), 4);
-        });
+        }
+        while (completed.len() as u64) < reads + reads * writes {
+            count(&a.retire(), &mut completed);
+        }
+        assert!(completed.values().all(|&times| times == 1), "{completed:?}");
+        assert_eq!(pool.available(), 4);
     }
 }
 
@@ -207,62 +203,60 @@ fn destroy_while_a_peer_reads(endpoint: &Endpoint) -> bool {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_completion_frees_the_slots_of_earlier_unsignaled_sends() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            let (mut a, b) = connected(&endpoint);
-            let sink = b.resources.pd.shared(LEN, REMOTE).expect("sink");
-            let fetched = a.resources.pd.shared(LEN, REMOTE).expect("memory");
-            let source = frozen(&a);
+    for endpoint in leak_checked(one_endpoint_each()) {
+        let (mut a, b) = connected(&endpoint);
+        let sink = b.resources.pd.shared(LEN, REMOTE).expect("sink");
+        let fetched = a.resources.pd.shared(LEN, REMOTE).expect("memory");
+        let source = frozen(&a);
+        let qp = a.connection.qp_mut();
+        let (fetched, source) = (qp.hold(&fetched), qp.hold(&source));
+        let (fetched, source) = (fetched.expect("hold"), source.expect("hold"));
+        let write = wr::write(source, sink.remote()).signaled(false);
+        let free = qp.send_slots_free();
+        {
+            let _delay = NetworkDelay::start();
+            qp.post_send(write).expect("WRITE");
+            let read = wr::read(fetched, sink.remote());
+            qp.post_send(read.tag(1)).expect("READ");
+            qp.post_send(write).expect("WRITE");
+            qp.post_send(write).expect("WRITE");
+            let empty = wr::write(wr::Empty, sink.remote());
+            qp.post_send(empty.signaled(false)).expect("WRITE");
+            qp.post_send(empty.tag(2)).expect("WRITE");
+            let mut order = Vec::new();
+            let mut slots = Vec::new();
+            for _ in 0..2 {
+                let retired = a.retire();
+                retired.check().expect("success");
+                order.push(retired.tag());
+                slots.push(free - a.connection.qp().send_slots_free());
+            }
+            let is_iwarp = endpoint.is_iwarp();
+            // A slot behind the READ is not free before the READ has completed.
+            let expected = if is_iwarp {
+                ([2, 1], [5, 0])
+            } else {
+                ([1, 2], [4, 0])
+            };
+            assert_eq!((&order[..], &slots[..]), (&expected.0[..], &expected.1[..]));
+        }
+        assert!(
+            a.retire_within(DELAY).is_none(),
+            "two requests are signaled"
+        );
+        assert!(wait_for_data(&sink).iter().all(|&byte| byte == b'A'));
+        // Many times the length of the queue, with few completions.
+        let half = free / 2;
+        for _ in 0..20 {
             let qp = a.connection.qp_mut();
-            let (fetched, source) = (qp.hold(&fetched), qp.hold(&source));
-            let (fetched, source) = (fetched.expect("hold"), source.expect("hold"));
-            let write = wr::write(source, sink.remote()).signaled(false);
-            let free = qp.send_slots_free();
-            {
-                let _delay = NetworkDelay::start();
-                qp.post_send(write).expect("WRITE");
-                let read = wr::read(fetched, sink.remote());
-                qp.post_send(read.tag(1)).expect("READ");
-                qp.post_send(write).expect("WRITE");
-                qp.post_send(write).expect("WRITE");
-                let empty = wr::write(wr::Empty, sink.remote());
-                qp.post_send(empty.signaled(false)).expect("WRITE");
-                qp.post_send(empty.tag(2)).expect("WRITE");
-                let mut order = Vec::new();
-                let mut slots = Vec::new();
-                for _ in 0..2 {
-                    let retired = a.retire();
-                    retired.check().expect("success");
-                    order.push(retired.tag());
-                    slots.push(free - a.connection.qp().send_slots_free());
-                }
-                let is_iwarp = endpoint.is_iwarp();
-                // A slot behind the READ is not free before the READ has completed.
-                let expected = if is_iwarp {
-                    ([2, 1], [5, 0])
-                } else {
-                    ([1, 2], [4, 0])
-                };
-                assert_eq!((&order[..], &slots[..]), (&expected.0[..], &expected.1[..]));
+            for _ in 1..half {
+                qp.post_send(write).expect("a free slot");
             }
-            assert!(
-                a.retire_within(DELAY).is_none(),
-                "two requests are signaled"
-            );
-            assert!(wait_for_data(&sink).iter().all(|&byte| byte == b'A'));
-            // Many times the length of the queue, with few completions.
-            let half = free / 2;
-            for _ in 0..20 {
-                let qp = a.connection.qp_mut();
-                for _ in 1..half {
-                    qp.post_send(write).expect("a free slot");
-                }
-                qp.post_send(wr::write(source, sink.remote()))
-                    .expect("a free slot");
-                a.retire().check().expect("success");
-                assert_eq!(a.connection.qp().send_slots_free(), free);
-            }
-        });
+            qp.post_send(wr::write(source, sink.remote()))
+                .expect("a free slot");
+            a.retire().check().expect("success");
+            assert_eq!(a.connection.qp().send_slots_free(), free);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use rdmacm::{
 };
 
 use crate::lab::post::UdPeer;
-use crate::lab::{Endpoint, TIMEOUT, assert_no_leaks, endpoints, one_endpoint_each};
+use crate::lab::{Endpoint, TIMEOUT, assert_no_leaks, endpoints, leak_checked, one_endpoint_each};
 
 fn listen(endpoint: &Endpoint) -> ServiceListener {
     ListenOptions::new()
@@ -37,81 +37,78 @@ fn query(address: SocketAddr, private_data: &[u8]) -> Result<Service, ConnectErr
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn one_queue_pair_serves_several_clients() {
-    for endpoint in endpoints().into_iter().filter(Endpoint::has_datagrams) {
-        assert_no_leaks(&endpoint, || {
-            let listener = listen(&endpoint);
-            let address = listener.local_addr();
-            thread::scope(|scope| {
-                for number in 0..2_u8 {
-                    let endpoint = &endpoint;
-                    scope.spawn(move || {
-                        let route = Resolver::new(address)
-                            .timeout(TIMEOUT)
-                            .resolve_datagram()
-                            .expect("resolve");
-                        assert_eq!(route.device_name(), endpoint.name());
-                        assert_eq!(route.peer_addr(), address);
-                        let mut peer = UdPeer::new(endpoint);
-                        route.start_qp(&mut peer.qp).expect("RTS");
-                        peer.receive(1);
-                        let service = route.query(&[number], TIMEOUT).expect("found");
-                        assert!(service.private_data.starts_with(b"welcome"));
-                        let destination =
-                            service.address.destination(&mut peer.qp).expect("address");
-                        peer.send(&[number; 5], destination);
-                        let (response, source) = peer.next().expect("an response");
-                        assert_eq!(response, [number + 100; 5]);
-                        assert_eq!(source.qpn, service.address.qpn);
-                    });
+    for endpoint in leak_checked(endpoints().into_iter().filter(Endpoint::has_datagrams)) {
+        let listener = listen(&endpoint);
+        let address = listener.local_addr();
+        thread::scope(|scope| {
+            for number in 0..2_u8 {
+                let endpoint = &endpoint;
+                scope.spawn(move || {
+                    let route = Resolver::new(address)
+                        .timeout(TIMEOUT)
+                        .resolve_datagram()
+                        .expect("resolve");
+                    assert_eq!(route.device_name(), endpoint.name());
+                    assert_eq!(route.peer_addr(), address);
+                    let mut peer = UdPeer::new(endpoint);
+                    route.start_qp(&mut peer.qp).expect("RTS");
+                    peer.receive(1);
+                    let service = route.query(&[number], TIMEOUT).expect("found");
+                    assert!(service.private_data.starts_with(b"welcome"));
+                    let destination = service.address.destination(&mut peer.qp).expect("address");
+                    peer.send(&[number; 5], destination);
+                    let (response, source) = peer.next().expect("an response");
+                    assert_eq!(response, [number + 100; 5]);
+                    assert_eq!(source.qpn, service.address.qpn);
+                });
+            }
+            let mut peer = UdPeer::new(&endpoint);
+            for index in 0..2 {
+                let request = next(&listener);
+                assert_eq!(request.device_name(), endpoint.name());
+                if index == 0 {
+                    request.start_qp(&mut peer.qp).expect("RTS");
+                    assert_eq!(peer.qp.state().expect("state"), QpState::RTS);
+                    peer.receive(6);
                 }
-                let mut peer = UdPeer::new(&endpoint);
-                for index in 0..2 {
-                    let request = next(&listener);
-                    assert_eq!(request.device_name(), endpoint.name());
-                    if index == 0 {
-                        request.start_qp(&mut peer.qp).expect("RTS");
-                        assert_eq!(peer.qp.state().expect("state"), QpState::RTS);
-                        peer.receive(6);
-                    }
-                    request.accept(&peer.qp, b"welcome").expect("accept");
-                }
-                for _ in 0..2 {
-                    let deadline = Instant::now() + TIMEOUT;
-                    let (buf, source) = loop {
-                        assert!(Instant::now() < deadline, "no datagram");
-                        let Some(completion) = peer.cq.poll().expect("poll").next() else {
-                            thread::sleep(Duration::from_millis(1));
-                            continue;
-                        };
-                        let source = completion.source();
-                        break (
-                            peer.qp
-                                .retire(completion)
-                                .expect("a completion of this queue pair")
-                                .into_buf()
-                                .expect("one"),
-                            source,
-                        );
+                request.accept(&peer.qp, b"welcome").expect("accept");
+            }
+            for _ in 0..2 {
+                let deadline = Instant::now() + TIMEOUT;
+                let (buf, source) = loop {
+                    assert!(Instant::now() < deadline, "no datagram");
+                    let Some(completion) = peer.cq.poll().expect("poll").next() else {
+                        thread::sleep(Duration::from_millis(1));
+                        continue;
                     };
-                    let handle = peer
-                        .pd
-                        .create_ah_from_wc(1, &source, &buf)
-                        .expect("address");
-                    let address = peer.qp.hold_address(&handle).expect("hold");
-                    let qkey = ibverbs::Qkey(rdma_sys::RDMA_UDP_QKEY);
-                    let response = [buf[GRH_LEN] + 100; 5];
-                    peer.send(
-                        &response,
-                        Destination {
-                            address,
-                            qpn: source.qpn,
-                            qkey,
-                        },
+                    let source = completion.source();
+                    break (
+                        peer.qp
+                            .retire(completion)
+                            .expect("a completion of this queue pair")
+                            .into_buf()
+                            .expect("one"),
+                        source,
                     );
-                }
-                // Lets the clients receive their answers before the queue pair is destroyed.
-                thread::sleep(Duration::from_millis(200));
-            });
+                };
+                let handle = peer
+                    .pd
+                    .create_ah_from_wc(1, &source, &buf)
+                    .expect("address");
+                let address = peer.qp.hold_address(&handle).expect("hold");
+                let qkey = ibverbs::Qkey(rdma_sys::RDMA_UDP_QKEY);
+                let response = [buf[GRH_LEN] + 100; 5];
+                peer.send(
+                    &response,
+                    Destination {
+                        address,
+                        qpn: source.qpn,
+                        qkey,
+                    },
+                );
+            }
+            // Lets the clients receive their answers before the queue pair is destroyed.
+            thread::sleep(Duration::from_millis(200));
         });
     }
 }
@@ -232,79 +229,75 @@ fn ipv6_groups_are_unsupported_on_roce() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn members_receive_until_they_leave() {
-    for endpoint in multicast_endpoints() {
-        assert_no_leaks(&endpoint, || {
-            let join = || {
-                let resolver = Resolver::new(group(&endpoint, 1))
-                    .source(endpoint.ip)
-                    .timeout(TIMEOUT);
-                resolver.join(JoinAs::FULL_MEMBER).expect("join")
-            };
-            let mut members = Vec::new();
-            for _ in 0..2 {
-                let mut member = join();
-                assert_eq!(member.device_name(), endpoint.name());
-                assert_eq!(member.local_addr().ip(), endpoint.ip);
-                assert_eq!(member.try_event().expect("no error"), None);
-                let mut peer = UdPeer::new(&endpoint);
-                member.start_qp(&mut peer.qp).expect("RTS");
-                peer.receive(4);
-                member.attach(&mut peer.qp).expect("attach");
-                members.push((member, peer));
-            }
-            assert_eq!(members[0].0.ud_address(), members[1].0.ud_address());
-            let (sender, peer) = &mut members[0];
-            let destination = sender.destination(&mut peer.qp).expect("address");
-            peer.send(b"to all", destination);
-            for (_, peer) in &mut members {
-                assert_eq!(peer.next().expect("a datagram").0, b"to all");
-            }
-            // One member detaches and leaves.
-            let (listener, mut detached) = members.pop().expect("two");
-            listener.detach(&mut detached.qp).expect("detach");
-            listener.leave().expect("leave");
-            let (_, peer) = &mut members[0];
-            peer.send(b"second", destination);
-            assert_eq!(peer.next().expect("a datagram").0, b"second");
-            assert!(
-                detached.cq.poll().expect("poll").next().is_none(),
-                "a detached queue pair receives nothing"
-            );
-        });
+    for endpoint in leak_checked(multicast_endpoints()) {
+        let join = || {
+            let resolver = Resolver::new(group(&endpoint, 1))
+                .source(endpoint.ip)
+                .timeout(TIMEOUT);
+            resolver.join(JoinAs::FULL_MEMBER).expect("join")
+        };
+        let mut members = Vec::new();
+        for _ in 0..2 {
+            let mut member = join();
+            assert_eq!(member.device_name(), endpoint.name());
+            assert_eq!(member.local_addr().ip(), endpoint.ip);
+            assert_eq!(member.try_event().expect("no error"), None);
+            let mut peer = UdPeer::new(&endpoint);
+            member.start_qp(&mut peer.qp).expect("RTS");
+            peer.receive(4);
+            member.attach(&mut peer.qp).expect("attach");
+            members.push((member, peer));
+        }
+        assert_eq!(members[0].0.ud_address(), members[1].0.ud_address());
+        let (sender, peer) = &mut members[0];
+        let destination = sender.destination(&mut peer.qp).expect("address");
+        peer.send(b"to all", destination);
+        for (_, peer) in &mut members {
+            assert_eq!(peer.next().expect("a datagram").0, b"to all");
+        }
+        // One member detaches and leaves.
+        let (listener, mut detached) = members.pop().expect("two");
+        listener.detach(&mut detached.qp).expect("detach");
+        listener.leave().expect("leave");
+        let (_, peer) = &mut members[0];
+        peer.send(b"second", destination);
+        assert_eq!(peer.next().expect("a datagram").0, b"second");
+        assert!(
+            detached.cq.poll().expect("poll").next().is_none(),
+            "a detached queue pair receives nothing"
+        );
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn cancelled_joins_leak_nothing_and_wrong_groups_are_errors() {
-    for endpoint in multicast_endpoints() {
-        assert_no_leaks(&endpoint, || {
-            let resolver = || {
-                Resolver::new(group(&endpoint, 2))
-                    .source(endpoint.ip)
-                    .timeout(TIMEOUT)
-            };
-            drop(resolver().start_join(JoinAs::FULL_MEMBER).expect("start"));
-            let mut joining = resolver().start_join(JoinAs::FULL_MEMBER).expect("start");
-            while joining.try_finish().expect("join").is_none() {
-                thread::yield_now();
-            }
-            let error = Resolver::new(SocketAddr::new(endpoint.ip, 0))
-                .join(JoinAs::FULL_MEMBER)
-                .map(drop);
-            assert_eq!(
-                error.expect_err("not a multicast address").kind(),
-                ErrorKind::InvalidInput
-            );
-            let error = resolver()
-                .port_space(PortSpace::TCP)
-                .join(JoinAs::FULL_MEMBER)
-                .map(drop);
-            assert_eq!(
-                error.expect_err("port space of connections").kind(),
-                ErrorKind::InvalidInput
-            );
-        });
+    for endpoint in leak_checked(multicast_endpoints()) {
+        let resolver = || {
+            Resolver::new(group(&endpoint, 2))
+                .source(endpoint.ip)
+                .timeout(TIMEOUT)
+        };
+        drop(resolver().start_join(JoinAs::FULL_MEMBER).expect("start"));
+        let mut joining = resolver().start_join(JoinAs::FULL_MEMBER).expect("start");
+        while joining.try_finish().expect("join").is_none() {
+            thread::yield_now();
+        }
+        let error = Resolver::new(SocketAddr::new(endpoint.ip, 0))
+            .join(JoinAs::FULL_MEMBER)
+            .map(drop);
+        assert_eq!(
+            error.expect_err("not a multicast address").kind(),
+            ErrorKind::InvalidInput
+        );
+        let error = resolver()
+            .port_space(PortSpace::TCP)
+            .join(JoinAs::FULL_MEMBER)
+            .map(drop);
+        assert_eq!(
+            error.expect_err("port space of connections").kind(),
+            ErrorKind::InvalidInput
+        );
     }
 }
 

@@ -21,8 +21,7 @@ use rdmacm::{ConnectError, ConnectParams, InProgress, Listener, Resolver};
 use test_support::process;
 
 use crate::lab::{
-    self, Endpoint, TIMEOUT, accept, assert_no_leaks_within, connect, endpoints, forget,
-    one_endpoint_each,
+    self, Endpoint, TIMEOUT, accept, connect, endpoints, forget, leak_checked, one_endpoint_each,
 };
 
 const PEER: &str = "RDMACM_TEST_HOSTILE";
@@ -245,12 +244,10 @@ fn serve(endpoint: &Endpoint, listener: &Listener) -> Result<bool, ConnectError>
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_that_vanishes_does_not_block_the_server() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
-            serve_after(&endpoint, |listener| {
-                kill(peer("vanish", listener.local_addr()));
-                None
-            });
+    for endpoint in leak_checked(one_endpoint_each()) {
+        serve_after(&endpoint, |listener| {
+            kill(peer("vanish", listener.local_addr()));
+            None
         });
     }
 }
@@ -258,11 +255,9 @@ fn a_peer_that_vanishes_does_not_block_the_server() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_peer_that_acknowledges_nothing_does_not_block_others() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
-            serve_after(&endpoint, |listener| {
-                Some(peer("never acknowledge", listener.local_addr()))
-            });
+    for endpoint in leak_checked(one_endpoint_each()) {
+        serve_after(&endpoint, |listener| {
+            Some(peer("never acknowledge", listener.local_addr()))
         });
     }
 }
@@ -270,11 +265,9 @@ fn a_peer_that_acknowledges_nothing_does_not_block_others() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn too_much_private_data_is_rejected_by_the_kernel() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
-            serve_after(&endpoint, |listener| {
-                Some(peer("too much private data", listener.local_addr()))
-            });
+    for endpoint in leak_checked(one_endpoint_each()) {
+        serve_after(&endpoint, |listener| {
+            Some(peer("too much private data", listener.local_addr()))
         });
     }
 }
@@ -283,27 +276,25 @@ fn too_much_private_data_is_rejected_by_the_kernel() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn random_packets_do_not_disturb_the_listener() {
     let noise: Vec<u8> = (0..=255).cycle().take(1000).collect();
-    for endpoint in one_endpoint_each() {
+    for endpoint in leak_checked(one_endpoint_each()) {
         if endpoint.is_iwarp() {
             // Any TCP connection to a listener of Soft-iWARP can stop the kernel (docs/drivers.md),
             // so iWARP is not tested.
             println!("{}: skipped", endpoint.name());
             continue;
         }
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
-            let any = if endpoint.ip.is_ipv4() {
-                IpAddr::from([0; 4])
-            } else {
-                IpAddr::from([0_u8; 16])
-            };
-            let socket = UdpSocket::bind(SocketAddr::new(any, 0)).expect("socket");
-            serve_after(&endpoint, |_| {
-                for len in [0, 1, 12, 19, 20, 40, 1000] {
-                    let to = SocketAddr::new(endpoint.ip, 4791);
-                    socket.send_to(&noise[..len], to).expect("send");
-                }
-                None
-            });
+        let any = if endpoint.ip.is_ipv4() {
+            IpAddr::from([0; 4])
+        } else {
+            IpAddr::from([0_u8; 16])
+        };
+        let socket = UdpSocket::bind(SocketAddr::new(any, 0)).expect("socket");
+        serve_after(&endpoint, |_| {
+            for len in [0, 1, 12, 19, 20, 40, 1000] {
+                let to = SocketAddr::new(endpoint.ip, 4791);
+                socket.send_to(&noise[..len], to).expect("send");
+            }
+            None
         });
     }
 }
@@ -311,63 +302,59 @@ fn random_packets_do_not_disturb_the_listener() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn identifiers_can_be_dropped_in_every_state() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
-            let listener = endpoint.listen();
-            let address = listener.local_addr();
-            let (active_resources, passive_resources) =
-                (endpoint.resources(), endpoint.resources());
-            let resolver = || Resolver::new(address).timeout(TIMEOUT);
-            let ready = || {
-                resolver()
-                    .resolve()
-                    .expect("resolve")
-                    .with_qp(active_resources.qp())
-                    .expect("INIT")
-            };
-            let start = || ready().start(&ConnectParams::default()).expect("start");
-            let request = || lab::request(&listener);
-            // States of the active side.
-            drop(resolver());
-            drop(resolver().start().expect("start"));
-            let mut resolving = resolver().start().expect("start");
-            let _ = resolving.try_finish().expect("step");
-            drop(resolving);
-            drop(resolver().resolve().expect("resolve"));
-            drop(ready());
-            // States of both sides during the handshake, dropped in either order.
-            for active_first in [true, false] {
-                for depth in 0..3 {
-                    let connecting = start();
-                    let request = request();
-                    match (depth, active_first) {
-                        (0, true) => drop((connecting, request)),
-                        (0, false) => drop((request, connecting)),
-                        (1, true) => drop((connecting, request.with_qp(passive_resources.qp()))),
-                        (1, false) => drop((request.with_qp(passive_resources.qp()), connecting)),
-                        (_, first) => {
-                            let ready_request =
-                                request.with_qp(passive_resources.qp()).expect("INIT");
-                            let accepting = ready_request.start(&ConnectParams::default());
-                            if first {
-                                drop((connecting, accepting));
-                            } else {
-                                drop((accepting, connecting));
-                            }
+    for endpoint in leak_checked(one_endpoint_each()) {
+        let listener = endpoint.listen();
+        let address = listener.local_addr();
+        let (active_resources, passive_resources) = (endpoint.resources(), endpoint.resources());
+        let resolver = || Resolver::new(address).timeout(TIMEOUT);
+        let ready = || {
+            resolver()
+                .resolve()
+                .expect("resolve")
+                .with_qp(active_resources.qp())
+                .expect("INIT")
+        };
+        let start = || ready().start(&ConnectParams::default()).expect("start");
+        let request = || lab::request(&listener);
+        // States of the active side.
+        drop(resolver());
+        drop(resolver().start().expect("start"));
+        let mut resolving = resolver().start().expect("start");
+        let _ = resolving.try_finish().expect("step");
+        drop(resolving);
+        drop(resolver().resolve().expect("resolve"));
+        drop(ready());
+        // States of both sides during the handshake, dropped in either order.
+        for active_first in [true, false] {
+            for depth in 0..3 {
+                let connecting = start();
+                let request = request();
+                match (depth, active_first) {
+                    (0, true) => drop((connecting, request)),
+                    (0, false) => drop((request, connecting)),
+                    (1, true) => drop((connecting, request.with_qp(passive_resources.qp()))),
+                    (1, false) => drop((request.with_qp(passive_resources.qp()), connecting)),
+                    (_, first) => {
+                        let ready_request = request.with_qp(passive_resources.qp()).expect("INIT");
+                        let accepting = ready_request.start(&ConnectParams::default());
+                        if first {
+                            drop((connecting, accepting));
+                        } else {
+                            drop((accepting, connecting));
                         }
                     }
                 }
             }
-            // A connection that is disconnected first, or not.
-            for disconnect in [true, false] {
-                let (active, mut passive) = endpoint.pair();
-                if disconnect {
-                    passive.connection.disconnect().expect("disconnect");
-                }
-                drop(passive);
-                drop(active);
+        }
+        // A connection that is disconnected first, or not.
+        for disconnect in [true, false] {
+            let (active, mut passive) = endpoint.pair();
+            if disconnect {
+                passive.connection.disconnect().expect("disconnect");
             }
-        });
+            drop(passive);
+            drop(active);
+        }
     }
 }
 

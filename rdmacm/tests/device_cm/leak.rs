@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rdmacm::{ConnectParams, Connection, ReadyRequest, ReadyRoute, Resolver, Route};
 
-use crate::lab::{self, Endpoint, TIMEOUT, assert_no_leaks, assert_no_leaks_within, endpoints};
+use crate::lab::{self, Endpoint, TIMEOUT, assert_no_leaks, endpoints, leak_checked};
 
 fn route(endpoint: &Endpoint, address: SocketAddr) -> Route {
     Resolver::new(address)
@@ -47,26 +47,22 @@ fn with_client(endpoint: &Endpoint, passive: impl FnOnce(&rdmacm::Listener)) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_hundred_sequential_connections_leak_nothing() {
-    for endpoint in endpoints() {
-        assert_no_leaks(&endpoint, || {
-            for _ in 0..100 {
-                let (mut a, mut b) = endpoint.pair();
-                a.send(b"one message");
-                a.retire().check().expect("sent");
-                b.retire().check().expect("received");
-            }
-        });
+    for endpoint in leak_checked(endpoints()) {
+        for _ in 0..100 {
+            let (mut a, mut b) = endpoint.pair();
+            a.send(b"one message");
+            a.retire().check().expect("sent");
+            b.retire().check().expect("received");
+        }
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn twenty_concurrent_connections_leak_nothing() {
-    for endpoint in endpoints() {
-        assert_no_leaks(&endpoint, || {
-            let pairs: Vec<_> = (0..20).map(|_| endpoint.pair()).collect();
-            assert_eq!(pairs.len(), 20);
-        });
+    for endpoint in leak_checked(endpoints()) {
+        let pairs: Vec<_> = (0..20).map(|_| endpoint.pair()).collect();
+        assert_eq!(pairs.len(), 20);
     }
 }
 
@@ -94,7 +90,7 @@ fn dropping_any_active_step_leaks_nothing() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_timed_out_connect_leaks_nothing() {
     for endpoint in endpoints() {
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+        assert_no_leaks(&endpoint, || {
             let listener = endpoint.listen();
             let resources = endpoint.resources();
             let route = ready(&endpoint, &resources, listener.local_addr());
@@ -103,7 +99,7 @@ fn a_timed_out_connect_leaks_nothing() {
                 .map(drop);
             println!("{}", error.expect_err("no answer"));
         });
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+        assert_no_leaks(&endpoint, || {
             let listener = endpoint.listen();
             let resources = endpoint.resources();
             let route = ready(&endpoint, &resources, listener.local_addr());
@@ -147,26 +143,24 @@ fn dropping_any_passive_step_leaks_nothing() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn dropping_a_listener_rejects_unread_requests() {
-    for endpoint in endpoints() {
-        assert_no_leaks(&endpoint, || {
-            let listener = endpoint.listen();
-            let address = listener.local_addr();
-            thread::scope(|scope| {
-                let client = scope.spawn(|| {
-                    let resources = endpoint.resources();
-                    ready(&endpoint, &resources, address)
-                        .connect(&ConnectParams::default(), TIMEOUT)
-                        .map(drop)
-                });
-                // Long enough for the request to arrive on the channel, where it stays unread.
-                thread::sleep(Duration::from_millis(300));
-                drop(listener);
-                let error = client
-                    .join()
-                    .expect("client")
-                    .expect_err("the request was rejected");
-                assert!(error.rejection().is_some(), "{error}");
+    for endpoint in leak_checked(endpoints()) {
+        let listener = endpoint.listen();
+        let address = listener.local_addr();
+        thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                let resources = endpoint.resources();
+                ready(&endpoint, &resources, address)
+                    .connect(&ConnectParams::default(), TIMEOUT)
+                    .map(drop)
             });
+            // Long enough for the request to arrive on the channel, where it stays unread.
+            thread::sleep(Duration::from_millis(300));
+            drop(listener);
+            let error = client
+                .join()
+                .expect("client")
+                .expect_err("the request was rejected");
+            assert!(error.rejection().is_some(), "{error}");
         });
     }
 }
@@ -174,25 +168,23 @@ fn dropping_a_listener_rejects_unread_requests() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_request_outlives_its_listener() {
-    for endpoint in endpoints() {
-        assert_no_leaks(&endpoint, || {
-            let listener = endpoint.listen();
-            let address = listener.local_addr();
-            let resources = endpoint.resources();
-            thread::scope(|scope| {
-                let client = scope.spawn(|| {
-                    ready(&endpoint, &endpoint.resources(), address)
-                        .connect(&ConnectParams::default(), TIMEOUT)
-                        .expect("connect")
-                });
-                let ready_request = accept_request(&resources, &listener);
-                drop(listener);
-                let passive: Connection = ready_request
-                    .accept(&ConnectParams::default(), TIMEOUT)
-                    .expect("accept");
-                drop(passive);
-                drop(client.join().expect("client"));
+    for endpoint in leak_checked(endpoints()) {
+        let listener = endpoint.listen();
+        let address = listener.local_addr();
+        let resources = endpoint.resources();
+        thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                ready(&endpoint, &endpoint.resources(), address)
+                    .connect(&ConnectParams::default(), TIMEOUT)
+                    .expect("connect")
             });
+            let ready_request = accept_request(&resources, &listener);
+            drop(listener);
+            let passive: Connection = ready_request
+                .accept(&ConnectParams::default(), TIMEOUT)
+                .expect("accept");
+            drop(passive);
+            drop(client.join().expect("client"));
         });
     }
 }
@@ -200,19 +192,17 @@ fn a_request_outlives_its_listener() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn connections_and_their_objects_can_be_dropped_in_any_order() {
-    for endpoint in endpoints() {
-        assert_no_leaks(&endpoint, || {
-            let (a, b) = endpoint.pair();
-            let (
-                lab::Peer {
-                    connection,
-                    resources,
-                },
-                other,
-            ) = (a, b);
-            drop(resources);
-            drop(other);
-            drop(connection);
-        });
+    for endpoint in leak_checked(endpoints()) {
+        let (a, b) = endpoint.pair();
+        let (
+            lab::Peer {
+                connection,
+                resources,
+            },
+            other,
+        ) = (a, b);
+        drop(resources);
+        drop(other);
+        drop(connection);
     }
 }

@@ -5,40 +5,40 @@ use std::thread;
 use ibverbs::{AccessFlags, BufList, PostError, QpOptions, QueuePair, Rc, wr};
 use rdmacm::{ConnectParams, Resolver};
 
-use crate::lab::{self, Endpoint, Peer, Resources, TIMEOUT, assert_no_leaks, one_endpoint_each};
+use crate::lab::{
+    self, Endpoint, Peer, Resources, TIMEOUT, assert_no_leaks, leak_checked, one_endpoint_each,
+};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn lists_with_empty_parts_arrive_whole() {
-    for endpoint in one_endpoint_each() {
+    for endpoint in leak_checked(one_endpoint_each()) {
         println!("device: {}", endpoint.name());
-        assert_no_leaks(&endpoint, || {
-            let (mut a, mut b) = connected(&endpoint);
-            let parts: [&[u8]; 3] = [b"gat", b"", b"hered"];
-            let frozen = a.resources.pd.buf(8).expect("buffer");
-            let frozen = write(frozen, b"gathered").freeze();
-            let held = a.connection.qp_mut().hold(&frozen).expect("hold");
-            let pieces = [0..3, 3..3, 3..8].map(|range| held.slice(range).expect("within"));
-            let list = a.connection.qp_mut().hold_list(&pieces).expect("hold");
-            for held in [false, true] {
-                b.receive();
-                let qp = a.connection.qp_mut();
-                if held {
-                    qp.post_send(wr::send(list)).expect("send");
-                } else {
-                    let buf = |part| write(a.resources.pd.buf(8).expect("buffer"), part);
-                    let bufs = parts.into_iter().map(buf).collect();
-                    qp.post_send(wr::send(BufList::new(bufs))).expect("send");
-                }
-                let sent = a.retire();
-                sent.check().expect("success");
-                let count = sent.into_list().map(|list| list.into_bufs().len());
-                assert_eq!(count, (!held).then_some(3));
-                let received = b.retire();
-                received.check().expect("success");
-                assert_eq!(&*received.into_buf().expect("posted"), b"gathered");
+        let (mut a, mut b) = connected(&endpoint);
+        let parts: [&[u8]; 3] = [b"gat", b"", b"hered"];
+        let frozen = a.resources.pd.buf(8).expect("buffer");
+        let frozen = write(frozen, b"gathered").freeze();
+        let held = a.connection.qp_mut().hold(&frozen).expect("hold");
+        let pieces = [0..3, 3..3, 3..8].map(|range| held.slice(range).expect("within"));
+        let list = a.connection.qp_mut().hold_list(&pieces).expect("hold");
+        for held in [false, true] {
+            b.receive();
+            let qp = a.connection.qp_mut();
+            if held {
+                qp.post_send(wr::send(list)).expect("send");
+            } else {
+                let buf = |part| write(a.resources.pd.buf(8).expect("buffer"), part);
+                let bufs = parts.into_iter().map(buf).collect();
+                qp.post_send(wr::send(BufList::new(bufs))).expect("send");
             }
-        });
+            let sent = a.retire();
+            sent.check().expect("success");
+            let count = sent.into_list().map(|list| list.into_bufs().len());
+            assert_eq!(count, (!held).then_some(3));
+            let received = b.retire();
+            received.check().expect("success");
+            assert_eq!(&*received.into_buf().expect("posted"), b"gathered");
+        }
     }
 }
 
@@ -104,26 +104,24 @@ fn reads_fill_lists_in_order() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn atomics_store_their_result_in_a_part_of_a_buffer() {
     const ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_ATOMIC);
-    for endpoint in one_endpoint_each() {
+    for endpoint in leak_checked(one_endpoint_each()) {
         println!("device: {}", endpoint.name());
         if endpoint.is_iwarp() {
             println!("unsupported: {} atomics", endpoint.name());
             continue;
         }
-        assert_no_leaks(&endpoint, || {
-            let (mut a, b) = connected(&endpoint);
-            let word = b.resources.pd.shared(8, ACCESS).expect("region");
-            word.write(0, &40_u64.to_ne_bytes()).expect("in range");
-            let record = write(a.resources.pd.buf(24).expect("buffer"), &[7; 24]);
-            let slice = record.into_slice(8..16).expect("in range");
-            let add = wr::fetch_add(slice, word.remote(), 2);
-            a.connection.qp_mut().post_send(add).expect("add");
-            let retired = a.retire();
-            retired.check().expect("added");
-            let record = retired.into_buf().expect("the whole buffer");
-            assert_eq!(record[8..16], 40_u64.to_ne_bytes());
-            assert_eq!((&record[..8], &record[16..]), (&[7; 8][..], &[7; 8][..]));
-        });
+        let (mut a, b) = connected(&endpoint);
+        let word = b.resources.pd.shared(8, ACCESS).expect("region");
+        word.write(0, &40_u64.to_ne_bytes()).expect("in range");
+        let record = write(a.resources.pd.buf(24).expect("buffer"), &[7; 24]);
+        let slice = record.into_slice(8..16).expect("in range");
+        let add = wr::fetch_add(slice, word.remote(), 2);
+        a.connection.qp_mut().post_send(add).expect("add");
+        let retired = a.retire();
+        retired.check().expect("added");
+        let record = retired.into_buf().expect("the whole buffer");
+        assert_eq!(record[8..16], 40_u64.to_ne_bytes());
+        assert_eq!((&record[..8], &record[16..]), (&[7; 8][..], &[7; 8][..]));
     }
 }
 

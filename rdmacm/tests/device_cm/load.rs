@@ -17,7 +17,7 @@ use rdmacm::{ConnectParams, Connecting, Connection, InProgress, Listener, ReadyR
 use test_support::process::memory;
 
 use crate::lab::{
-    self, Endpoint, ResourcePool, TIMEOUT, assert_no_leaks, assert_no_leaks_within, endpoints,
+    self, Endpoint, ResourcePool, TIMEOUT, assert_no_leaks, endpoints, leak_checked,
     one_endpoint_each,
 };
 
@@ -181,38 +181,36 @@ fn accept_all(listener: &Listener, pool: &ResourcePool, count: usize) -> Vec<Con
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn all_concurrent_connections_are_accepted() {
     let count = scaled(8).min(256);
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            // The backlog holds all concurrent requests. They are accepted late.
-            let listener = Listener::bind(SocketAddr::new(endpoint.ip, 0), 256).expect("listen");
-            let address = listener.local_addr();
-            let (active_pool, passive_pool) = (
-                ResourcePool::new(&endpoint, count),
-                ResourcePool::new(&endpoint, count),
-            );
-            thread::scope(|scope| {
-                let passive = scope.spawn(|| {
-                    thread::sleep(Duration::from_millis(300));
-                    accept_all(&listener, &passive_pool, count)
-                });
-                let started = Instant::now();
-                let active = connect_all(&endpoint, address, &active_pool, count);
-                let passive = passive.join().expect("passive side");
-                println!(
-                    "{} {}: {count} concurrent connections in {:.0?}",
-                    endpoint.name(),
-                    endpoint.ip,
-                    started.elapsed()
-                );
-                assert_eq!((active.len(), passive.len()), (count, count));
-                let mut ports: Vec<u16> = passive
-                    .iter()
-                    .map(|connection| connection.peer_addr().port())
-                    .collect();
-                ports.sort_unstable();
-                ports.dedup();
-                assert_eq!(ports.len(), count, "one port per connection");
+    for endpoint in leak_checked(one_endpoint_each()) {
+        // The backlog holds all concurrent requests. They are accepted late.
+        let listener = Listener::bind(SocketAddr::new(endpoint.ip, 0), 256).expect("listen");
+        let address = listener.local_addr();
+        let (active_pool, passive_pool) = (
+            ResourcePool::new(&endpoint, count),
+            ResourcePool::new(&endpoint, count),
+        );
+        thread::scope(|scope| {
+            let passive = scope.spawn(|| {
+                thread::sleep(Duration::from_millis(300));
+                accept_all(&listener, &passive_pool, count)
             });
+            let started = Instant::now();
+            let active = connect_all(&endpoint, address, &active_pool, count);
+            let passive = passive.join().expect("passive side");
+            println!(
+                "{} {}: {count} concurrent connections in {:.0?}",
+                endpoint.name(),
+                endpoint.ip,
+                started.elapsed()
+            );
+            assert_eq!((active.len(), passive.len()), (count, count));
+            let mut ports: Vec<u16> = passive
+                .iter()
+                .map(|connection| connection.peer_addr().port())
+                .collect();
+            ports.sort_unstable();
+            ports.dedup();
+            assert_eq!(ports.len(), count, "one port per connection");
         });
     }
 }
@@ -245,40 +243,38 @@ fn connect_with_retries(endpoint: &Endpoint, address: SocketAddr) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn requests_beyond_the_backlog_are_rejected_and_retried() {
-    for endpoint in one_endpoint_each() {
+    for endpoint in leak_checked(one_endpoint_each()) {
         if endpoint.is_iwarp() {
             // Closing a listener of Soft-iWARP that has rejected requests can stop the kernel
             // (docs/drivers.md).
             println!("{}: skipped", endpoint.name());
             continue;
         }
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
-            let listener = Listener::bind(SocketAddr::new(endpoint.ip, 0), 1).expect("listen");
-            let address = listener.local_addr();
-            thread::scope(|scope| {
-                let clients: Vec<_> = (0..5)
-                    .map(|_| scope.spawn(|| connect_with_retries(&endpoint, address)))
-                    .collect();
-                thread::sleep(Duration::from_millis(200));
-                while clients.iter().any(|client| !client.is_finished()) {
-                    let Some(request) = listener
-                        .next_request(Some(Duration::from_millis(100)))
-                        .expect("accept")
-                    else {
-                        continue;
-                    };
-                    let resources = endpoint.resources();
-                    let accepted = request.with_qp(resources.qp()).map(|ready_request| {
-                        ready_request.accept(&ConnectParams::default(), TIMEOUT)
-                    });
-                    if let Ok(Ok(mut passive)) = accepted {
-                        let _ = passive
-                            .wait_event(Some(TIMEOUT))
-                            .expect("wait")
-                            .expect("an event or request in time");
-                    }
+        let listener = Listener::bind(SocketAddr::new(endpoint.ip, 0), 1).expect("listen");
+        let address = listener.local_addr();
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..5)
+                .map(|_| scope.spawn(|| connect_with_retries(&endpoint, address)))
+                .collect();
+            thread::sleep(Duration::from_millis(200));
+            while clients.iter().any(|client| !client.is_finished()) {
+                let Some(request) = listener
+                    .next_request(Some(Duration::from_millis(100)))
+                    .expect("accept")
+                else {
+                    continue;
+                };
+                let resources = endpoint.resources();
+                let accepted = request
+                    .with_qp(resources.qp())
+                    .map(|ready_request| ready_request.accept(&ConnectParams::default(), TIMEOUT));
+                if let Ok(Ok(mut passive)) = accepted {
+                    let _ = passive
+                        .wait_event(Some(TIMEOUT))
+                        .expect("wait")
+                        .expect("an event or request in time");
                 }
-            });
+            }
         });
     }
 }

@@ -21,7 +21,7 @@ use rdmacm::{
 };
 
 use crate::lab::{
-    self, Endpoint, TIMEOUT, accept, assert_no_leaks, connect, endpoints, one_endpoint_each,
+    self, Endpoint, TIMEOUT, accept, connect, endpoints, leak_checked, one_endpoint_each,
 };
 
 /// Queries the timeout and the address vector of a connected queue pair.
@@ -366,70 +366,68 @@ fn ece_options_reach_both_sides() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn accepted_queue_pairs_use_a_shared_receive_queue() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            let mut resources = endpoint.resources();
-            let mut srq = resources
-                .pd
-                .create_srq(SrqOptions::new().max_wr(16))
-                .expect("shared receive queue");
-            for _ in 0..4 {
-                srq.post_recv(wr::recv(resources.pd.buf(64).expect("buffer")))
-                    .expect("receive");
+    for endpoint in leak_checked(one_endpoint_each()) {
+        let mut resources = endpoint.resources();
+        let mut srq = resources
+            .pd
+            .create_srq(SrqOptions::new().max_wr(16))
+            .expect("shared receive queue");
+        for _ in 0..4 {
+            srq.post_recv(wr::recv(resources.pd.buf(64).expect("buffer")))
+                .expect("receive");
+        }
+        let listener = endpoint.listen();
+        let address = listener.local_addr();
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..2_u8)
+                .map(|number| {
+                    let endpoint = &endpoint;
+                    scope.spawn(move || {
+                        let mut active = connect(address, endpoint.resources(), b"");
+                        active.send(&[number; 8]);
+                        active.retire().check().expect("sent");
+                        active.expect_disconnected_after_first();
+                    })
+                })
+                .collect();
+            let passive: Vec<Connection> = (0..2)
+                .map(|_| {
+                    let request = lab::request(&listener);
+                    let options = QpOptions::new().max_send_wr(4);
+                    let qp = resources
+                        .pd
+                        .create_qp_with_srq::<Rc>(&resources.cq, &resources.cq, &srq, options)
+                        .expect("queue pair");
+                    request
+                        .with_qp(qp)
+                        .expect("INIT")
+                        .accept(&ConnectParams::default(), TIMEOUT)
+                        .expect("accept")
+                })
+                .collect();
+            let mut received = Vec::new();
+            while received.len() < 2 {
+                let Some(completion) = resources.cq.poll().expect("poll").next() else {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                };
+                let qp_num = completion.qp_num();
+                assert!(
+                    passive
+                        .iter()
+                        .any(|connection| connection.qp().qp_num() == qp_num)
+                );
+                let retired = srq
+                    .retire(completion)
+                    .expect("a completion of the shared queue");
+                received.push(retired.into_buf().expect("the posted buffer")[0]);
             }
-            let listener = endpoint.listen();
-            let address = listener.local_addr();
-            thread::scope(|scope| {
-                let clients: Vec<_> = (0..2_u8)
-                    .map(|number| {
-                        let endpoint = &endpoint;
-                        scope.spawn(move || {
-                            let mut active = connect(address, endpoint.resources(), b"");
-                            active.send(&[number; 8]);
-                            active.retire().check().expect("sent");
-                            active.expect_disconnected_after_first();
-                        })
-                    })
-                    .collect();
-                let passive: Vec<Connection> = (0..2)
-                    .map(|_| {
-                        let request = lab::request(&listener);
-                        let options = QpOptions::new().max_send_wr(4);
-                        let qp = resources
-                            .pd
-                            .create_qp_with_srq::<Rc>(&resources.cq, &resources.cq, &srq, options)
-                            .expect("queue pair");
-                        request
-                            .with_qp(qp)
-                            .expect("INIT")
-                            .accept(&ConnectParams::default(), TIMEOUT)
-                            .expect("accept")
-                    })
-                    .collect();
-                let mut received = Vec::new();
-                while received.len() < 2 {
-                    let Some(completion) = resources.cq.poll().expect("poll").next() else {
-                        thread::sleep(Duration::from_millis(1));
-                        continue;
-                    };
-                    let qp_num = completion.qp_num();
-                    assert!(
-                        passive
-                            .iter()
-                            .any(|connection| connection.qp().qp_num() == qp_num)
-                    );
-                    let retired = srq
-                        .retire(completion)
-                        .expect("a completion of the shared queue");
-                    received.push(retired.into_buf().expect("the posted buffer")[0]);
-                }
-                received.sort_unstable();
-                assert_eq!(received, [0, 1]);
-                drop(passive);
-                for client in clients {
-                    client.join().expect("client");
-                }
-            });
+            received.sort_unstable();
+            assert_eq!(received, [0, 1]);
+            drop(passive);
+            for client in clients {
+                client.join().expect("client");
+            }
         });
     }
 }

@@ -17,9 +17,7 @@ use rdmacm::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::lab::{
-    Endpoint, Resources, TIMEOUT, assert_no_leaks, assert_no_leaks_within, one_endpoint_each,
-};
+use crate::lab::{Endpoint, Resources, TIMEOUT, assert_no_leaks, leak_checked, one_endpoint_each};
 
 /// Returns a single-threaded runtime, on which any blocking call makes the test fail.
 fn runtime() -> Runtime {
@@ -68,49 +66,47 @@ async fn accept(request: ConnectRequest, resources: &Resources) -> Connection {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn many_clients_and_a_server_share_one_thread() {
     const CLIENTS: usize = 8;
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            let local = tokio::task::LocalSet::new();
-            let runtime = runtime();
-            let endpoint = Arc::new(Endpoint {
-                context: endpoint.context.clone(),
-                ip: endpoint.ip,
-            });
-            local.block_on(&runtime, async {
-                let listener = listen(&endpoint);
-                let address = listener.get_ref().local_addr();
-                let clients: Vec<_> = (0..CLIENTS)
-                    .map(|_| {
-                        let endpoint = Arc::clone(&endpoint);
-                        tokio::task::spawn_local(async move {
-                            let resources = endpoint.resources();
-                            let mut connection = connect(&endpoint, &resources, address).await;
-                            connection.event().await.expect("event").event_type
-                        })
-                    })
-                    .collect();
-                let mut accepted = Vec::new();
-                for _ in 0..CLIENTS {
-                    let request = timeout(TIMEOUT, listener.next_request())
-                        .await
-                        .expect("an event or request in time")
-                        .expect("accept");
+    for endpoint in leak_checked(one_endpoint_each()) {
+        let local = tokio::task::LocalSet::new();
+        let runtime = runtime();
+        let endpoint = Arc::new(Endpoint {
+            context: endpoint.context.clone(),
+            ip: endpoint.ip,
+        });
+        local.block_on(&runtime, async {
+            let listener = listen(&endpoint);
+            let address = listener.get_ref().local_addr();
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| {
                     let endpoint = Arc::clone(&endpoint);
-                    accepted.push(tokio::task::spawn_local(async move {
+                    tokio::task::spawn_local(async move {
                         let resources = endpoint.resources();
-                        let connection = accept(request, &resources).await;
-                        (connection, resources)
-                    }));
-                }
-                let mut connections = Vec::new();
-                for one in accepted {
-                    connections.push(one.await.expect("task"));
-                }
-                drop(connections);
-                for client in clients {
-                    assert_eq!(client.await.expect("task"), CmEventType::DISCONNECTED);
-                }
-            });
+                        let mut connection = connect(&endpoint, &resources, address).await;
+                        connection.event().await.expect("event").event_type
+                    })
+                })
+                .collect();
+            let mut accepted = Vec::new();
+            for _ in 0..CLIENTS {
+                let request = timeout(TIMEOUT, listener.next_request())
+                    .await
+                    .expect("an event or request in time")
+                    .expect("accept");
+                let endpoint = Arc::clone(&endpoint);
+                accepted.push(tokio::task::spawn_local(async move {
+                    let resources = endpoint.resources();
+                    let connection = accept(request, &resources).await;
+                    (connection, resources)
+                }));
+            }
+            let mut connections = Vec::new();
+            for one in accepted {
+                connections.push(one.await.expect("task"));
+            }
+            drop(connections);
+            for client in clients {
+                assert_eq!(client.await.expect("task"), CmEventType::DISCONNECTED);
+            }
         });
     }
 }
@@ -118,30 +114,24 @@ fn many_clients_and_a_server_share_one_thread() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn several_tasks_await_one_listener() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            runtime().block_on(async {
-                let listener = listen(&endpoint);
-                let address = listener.get_ref().local_addr();
-                let pool: Vec<Resources> = (0..3).map(|_| endpoint.resources()).collect();
-                let (one, two, three) = tokio::join!(
-                    async {
-                        accept(listener.next_request().await.expect("accept"), &pool[0]).await
-                    },
-                    async {
-                        accept(listener.next_request().await.expect("accept"), &pool[1]).await
-                    },
-                    async {
-                        let mut connections = Vec::new();
-                        for _ in 0..2 {
-                            connections.push(connect(&endpoint, &pool[2], address).await);
-                        }
-                        connections
-                    },
-                );
-                assert_eq!(three.len(), 2);
-                drop((one, two, three));
-            });
+    for endpoint in leak_checked(one_endpoint_each()) {
+        runtime().block_on(async {
+            let listener = listen(&endpoint);
+            let address = listener.get_ref().local_addr();
+            let pool: Vec<Resources> = (0..3).map(|_| endpoint.resources()).collect();
+            let (one, two, three) = tokio::join!(
+                async { accept(listener.next_request().await.expect("accept"), &pool[0]).await },
+                async { accept(listener.next_request().await.expect("accept"), &pool[1]).await },
+                async {
+                    let mut connections = Vec::new();
+                    for _ in 0..2 {
+                        connections.push(connect(&endpoint, &pool[2], address).await);
+                    }
+                    connections
+                },
+            );
+            assert_eq!(three.len(), 2);
+            drop((one, two, three));
         });
     }
 }
@@ -168,7 +158,7 @@ fn dropping_a_future_at_any_point_leaks_nothing() {
             }
         });
         // On iWARP the kernel keeps objects of a handshake until its own timeout.
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+        assert_no_leaks(&endpoint, || {
             let listener = endpoint.listen();
             let address = listener.local_addr();
             for wait in [0, 30] {
@@ -214,45 +204,43 @@ fn dropping_a_future_at_any_point_leaks_nothing() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn dropped_futures_lose_no_requests_or_events() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            runtime().block_on(async {
-                let listener = listen(&endpoint);
-                let address = listener.get_ref().local_addr();
-                let (active_resources, passive_resources) =
-                    (endpoint.resources(), endpoint.resources());
-                // No client has connected yet, and no task waits when one does.
-                assert!(
-                    timeout(Duration::from_millis(10), listener.next_request())
-                        .await
-                        .is_err()
-                );
-                let connecting = ready(&endpoint, &active_resources, address)
+    for endpoint in leak_checked(one_endpoint_each()) {
+        runtime().block_on(async {
+            let listener = listen(&endpoint);
+            let address = listener.get_ref().local_addr();
+            let (active_resources, passive_resources) =
+                (endpoint.resources(), endpoint.resources());
+            // No client has connected yet, and no task waits when one does.
+            assert!(
+                timeout(Duration::from_millis(10), listener.next_request())
                     .await
-                    .start(&ConnectParams::default());
-                let connecting = connecting.expect("start");
-                let (active, mut passive) =
-                    tokio::join!(async { connecting.await.expect("connect") }, async {
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                        let request = timeout(TIMEOUT, listener.next_request())
-                            .await
-                            .expect("in time")
-                            .expect("accept");
-                        accept(request, &passive_resources).await
-                    },);
-                assert!(
-                    timeout(Duration::from_millis(10), passive.event())
+                    .is_err()
+            );
+            let connecting = ready(&endpoint, &active_resources, address)
+                .await
+                .start(&ConnectParams::default());
+            let connecting = connecting.expect("start");
+            let (active, mut passive) =
+                tokio::join!(async { connecting.await.expect("connect") }, async {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    let request = timeout(TIMEOUT, listener.next_request())
                         .await
-                        .is_err(),
-                    "no event"
-                );
-                drop(active);
-                let event = timeout(TIMEOUT, passive.event())
+                        .expect("in time")
+                        .expect("accept");
+                    accept(request, &passive_resources).await
+                },);
+            assert!(
+                timeout(Duration::from_millis(10), passive.event())
                     .await
-                    .expect("an event or request in time")
-                    .expect("event");
-                assert_eq!(event.event_type, CmEventType::DISCONNECTED);
-            });
+                    .is_err(),
+                "no event"
+            );
+            drop(active);
+            let event = timeout(TIMEOUT, passive.event())
+                .await
+                .expect("an event or request in time")
+                .expect("event");
+            assert_eq!(event.event_type, CmEventType::DISCONNECTED);
         });
     }
 }
@@ -260,37 +248,35 @@ fn dropped_futures_lose_no_requests_or_events() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn dropping_a_future_cancels_accepting() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
-            runtime().block_on(async {
-                let listener = listen(&endpoint);
-                let address = listener.get_ref().local_addr();
-                let (active_resources, passive_resources) =
-                    (endpoint.resources(), endpoint.resources());
-                let connecting = ready(&endpoint, &active_resources, address)
-                    .await
-                    .start(&ConnectParams::default());
-                let request = listener.next_request().await.expect("accept");
-                let ready_request = request.with_qp(passive_resources.qp()).expect("INIT");
-                let accepting = ready_request
-                    .start(&ConnectParams::default())
-                    .expect("start");
-                poll_and_drop(accepting, 1);
-                // The peer receives either the disconnect or an error.
-                match timeout(TIMEOUT, connecting.expect("start"))
-                    .await
-                    .expect("an event or request in time")
-                {
-                    Ok(mut connection) => {
-                        let event = timeout(TIMEOUT, connection.event())
-                            .await
-                            .expect("an event or request in time")
-                            .expect("event");
-                        assert_eq!(event.event_type, CmEventType::DISCONNECTED);
-                    }
-                    Err(error) => println!("{}: {error}", endpoint.name()),
+    for endpoint in leak_checked(one_endpoint_each()) {
+        runtime().block_on(async {
+            let listener = listen(&endpoint);
+            let address = listener.get_ref().local_addr();
+            let (active_resources, passive_resources) =
+                (endpoint.resources(), endpoint.resources());
+            let connecting = ready(&endpoint, &active_resources, address)
+                .await
+                .start(&ConnectParams::default());
+            let request = listener.next_request().await.expect("accept");
+            let ready_request = request.with_qp(passive_resources.qp()).expect("INIT");
+            let accepting = ready_request
+                .start(&ConnectParams::default())
+                .expect("start");
+            poll_and_drop(accepting, 1);
+            // The peer receives either the disconnect or an error.
+            match timeout(TIMEOUT, connecting.expect("start"))
+                .await
+                .expect("an event or request in time")
+            {
+                Ok(mut connection) => {
+                    let event = timeout(TIMEOUT, connection.event())
+                        .await
+                        .expect("an event or request in time")
+                        .expect("event");
+                    assert_eq!(event.event_type, CmEventType::DISCONNECTED);
                 }
-            });
+                Err(error) => println!("{}: {error}", endpoint.name()),
+            }
         });
     }
 }
@@ -298,95 +284,91 @@ fn dropping_a_future_cancels_accepting() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn failures_and_a_missing_runtime_are_errors() {
-    for endpoint in one_endpoint_each() {
+    for endpoint in leak_checked(one_endpoint_each()) {
         // The thread of an iWARP handshake closes its descriptors after the failure is known.
-        assert_no_leaks_within(&endpoint, TIMEOUT, || {
-            let address = endpoint.listen().local_addr();
-            runtime().block_on(async {
-                let resources = endpoint.resources();
-                let connecting = ready(&endpoint, &resources, address)
-                    .await
-                    .start(&ConnectParams::default())
-                    .expect("start");
-                let error = timeout(TIMEOUT, connecting)
-                    .await
-                    .expect("an event or request in time")
-                    .expect_err("no listener");
-                assert!(
-                    error
-                        .rejection()
-                        .is_some_and(|rejection| rejection.reason.has_no_listener()),
-                    "{error}"
-                );
-            });
-            let error = AsyncListener::new(endpoint.listen())
-                .map(drop)
-                .expect_err("no runtime");
-            assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(error.to_string().contains("tokio"), "{error}");
+        let address = endpoint.listen().local_addr();
+        runtime().block_on(async {
+            let resources = endpoint.resources();
+            let connecting = ready(&endpoint, &resources, address)
+                .await
+                .start(&ConnectParams::default())
+                .expect("start");
+            let error = timeout(TIMEOUT, connecting)
+                .await
+                .expect("an event or request in time")
+                .expect_err("no listener");
+            assert!(
+                error
+                    .rejection()
+                    .is_some_and(|rejection| rejection.reason.has_no_listener()),
+                "{error}"
+            );
         });
+        let error = AsyncListener::new(endpoint.listen())
+            .map(drop)
+            .expect_err("no runtime");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("tokio"), "{error}");
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_shared_channel_is_awaited_instead_of_its_identifiers() {
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks(&endpoint, || {
-            runtime().block_on(async {
-                let channel = EventChannel::create().expect("channel");
-                assert!(
-                    timeout(Duration::from_millis(10), channel.next())
-                        .await
-                        .is_err(),
-                    "no event"
-                );
-                let listener = ListenOptions::new()
-                    .channel(&channel)
-                    .bind(SocketAddr::new(endpoint.ip, 0));
-                let listener = listener.expect("listen");
-                let address = listener.local_addr();
-                let (active_resources, passive_resources) =
-                    (endpoint.resources(), endpoint.resources());
-                let (active, mut passive) = tokio::join!(
-                    async { connect(&endpoint, &active_resources, address).await },
-                    async {
-                        let key = timeout(TIMEOUT, channel.next())
-                            .await
-                            .expect("an event or request in time")
-                            .expect("next");
-                        assert_eq!(key, listener.key());
-                        accept(
-                            listener.try_request().expect("accept").expect("an event"),
-                            &passive_resources,
-                        )
-                        .await
-                    },
-                );
-                passive.migrate(&channel).expect("migrate");
-                let error = passive.event().await.expect_err("the channel is shared");
-                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-                assert!(error.to_string().contains("EventChannel::next"), "{error}");
-                drop(active);
-                assert_eq!(
-                    timeout(TIMEOUT, channel.next())
+    for endpoint in leak_checked(one_endpoint_each()) {
+        runtime().block_on(async {
+            let channel = EventChannel::create().expect("channel");
+            assert!(
+                timeout(Duration::from_millis(10), channel.next())
+                    .await
+                    .is_err(),
+                "no event"
+            );
+            let listener = ListenOptions::new()
+                .channel(&channel)
+                .bind(SocketAddr::new(endpoint.ip, 0));
+            let listener = listener.expect("listen");
+            let address = listener.local_addr();
+            let (active_resources, passive_resources) =
+                (endpoint.resources(), endpoint.resources());
+            let (active, mut passive) = tokio::join!(
+                async { connect(&endpoint, &active_resources, address).await },
+                async {
+                    let key = timeout(TIMEOUT, channel.next())
                         .await
                         .expect("an event or request in time")
-                        .expect("next"),
-                    passive.key()
-                );
-                let event = passive.try_event().expect("check").expect("an event");
-                assert_eq!(event.event_type, CmEventType::DISCONNECTED);
-                let error = AsyncListener::new(listener)
-                    .map(drop)
-                    .expect_err("the channel is shared");
-                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-                let resolving = Resolver::new(address).channel(&channel).start();
-                let finished = resolving.expect("start").await;
-                let error = finished.map(drop).expect_err("the channel is shared");
-                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-                assert!(error.to_string().contains("EventChannel::next"), "{error}");
-            });
+                        .expect("next");
+                    assert_eq!(key, listener.key());
+                    accept(
+                        listener.try_request().expect("accept").expect("an event"),
+                        &passive_resources,
+                    )
+                    .await
+                },
+            );
+            passive.migrate(&channel).expect("migrate");
+            let error = passive.event().await.expect_err("the channel is shared");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains("EventChannel::next"), "{error}");
+            drop(active);
+            assert_eq!(
+                timeout(TIMEOUT, channel.next())
+                    .await
+                    .expect("an event or request in time")
+                    .expect("next"),
+                passive.key()
+            );
+            let event = passive.try_event().expect("check").expect("an event");
+            assert_eq!(event.event_type, CmEventType::DISCONNECTED);
+            let error = AsyncListener::new(listener)
+                .map(drop)
+                .expect_err("the channel is shared");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            let resolving = Resolver::new(address).channel(&channel).start();
+            let finished = resolving.expect("start").await;
+            let error = finished.map(drop).expect_err("the channel is shared");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains("EventChannel::next"), "{error}");
         });
     }
 }

@@ -14,60 +14,6 @@ pub(crate) const GENERAL: u16 = 0x0;
 pub(crate) const ATOMIC: u16 = 0x3;
 
 structures! {
-    /// General capabilities.
-    cmd_hca_cap {
-        LOG_MAX_SRQ_SZ = 0x80, 8;
-        LOG_MAX_QP_SZ = 0x88, 8;
-        LOG_MAX_QP = 0x9b, 5;
-        ECE_SUPPORT = 0xa3, 1;
-        LOG_MAX_SRQ = 0xab, 5;
-        LOG_MAX_CQ_SZ = 0xc8, 8;
-        LOG_MAX_CQ = 0xdb, 5;
-        LOG_MAX_EQ_SZ = 0xe0, 8;
-        LOG_MAX_MKEY = 0xea, 6;
-        LOG_MAX_EQ = 0xfc, 4;
-        LOG_MAX_RA_REQ_QP = 0x14a, 6;
-        LOG_MAX_RA_RES_QP = 0x15a, 6;
-        GID_TABLE_SIZE = 0x170, 16;
-        VPORT_COUNTERS = 0x181, 1;
-        MAX_QP_CNT = 0x186, 10;
-        PKEY_TABLE_SIZE = 0x190, 16;
-        VPORT_GROUP_MANAGER = 0x1a0, 1;
-        IB_VIRT = 0x1a2, 1;
-        MCAM_REG = 0x1a9, 1;
-        LOCAL_CA_ACK_DELAY = 0x1ab, 5;
-        PORT_TYPE = 0x1b6, 2;
-        NUM_PORTS = 0x1b8, 8;
-        LOG_MAX_MSG = 0x1c3, 5;
-        CQE_VERSION = 0x1fc, 4;
-        UMR_MODIFY_ENTITY_SIZE_DISABLED = 0x207, 1;
-        ATOMIC = 0x21e, 1;
-        CQ_RESIZE = 0x221, 1;
-        CQ_MODERATION = 0x222, 1;
-        IMAICL = 0x231, 1;
-        XRC = 0x23c, 1;
-        UD = 0x23d, 1;
-        UC = 0x23e, 1;
-        RC = 0x23f, 1;
-        UAR_SZ = 0x24a, 6;
-        LOG_PG_SZ = 0x258, 8;
-        BF = 0x260, 1;
-        DRIVER_VERSION = 0x261, 1;
-        LOG_BF_REG_SIZE = 0x26b, 5;
-        MAX_WQE_SZ_SQ = 0x290, 16;
-        MAX_WQE_SZ_RQ = 0x2b0, 16;
-        LOG_MAX_MCG = 0x318, 8;
-        LOG_MAX_TRANSPORT_DOMAIN = 0x323, 5;
-        LOG_MAX_PD = 0x32b, 5;
-        LOG_MAX_XRCD = 0x33b, 5;
-        LOG_MAX_SQ = 0x36b, 5;
-        MAX_NUM_EQS = 0x470, 16;
-        DEVICE_FREQUENCY_KHZ = 0x4e0, 32;
-        NUM_OF_UARS_PER_PAGE = 0x520, 32;
-    }
-}
-
-structures! {
     /// Capabilities of atomic operations.
     atomic_caps {
         ATOMIC_REQ_8B_ENDIANNESS_MODE = 0x40, 2;
@@ -83,60 +29,71 @@ const PKEY_TABLE_128: u64 = 0;
 const GID_TABLE_8: u64 = 0;
 const PORT_TYPE_INFINIBAND: u64 = 0;
 
-/// The general capabilities.
-const GENERAL_VALUES: &[(Field, u64)] = &[
-    (cmd_hca_cap::LOG_MAX_SRQ_SZ, 15),
-    (cmd_hca_cap::LOG_MAX_QP_SZ, 15),
-    (cmd_hca_cap::LOG_MAX_QP, 18),
-    (cmd_hca_cap::ECE_SUPPORT, 1),
-    (cmd_hca_cap::LOG_MAX_SRQ, 16),
-    (cmd_hca_cap::LOG_MAX_CQ_SZ, 22),
-    (cmd_hca_cap::LOG_MAX_CQ, 18),
-    (cmd_hca_cap::LOG_MAX_EQ_SZ, 22),
-    (cmd_hca_cap::LOG_MAX_MKEY, 18),
-    (cmd_hca_cap::LOG_MAX_EQ, LOG_MAX_EVENT_QUEUES as u64),
-    (cmd_hca_cap::LOG_MAX_RA_REQ_QP, 4),
-    (cmd_hca_cap::LOG_MAX_RA_RES_QP, 4),
-    (cmd_hca_cap::GID_TABLE_SIZE, GID_TABLE_8),
-    (cmd_hca_cap::VPORT_COUNTERS, 1),
-    (cmd_hca_cap::MAX_QP_CNT, 256),
-    (cmd_hca_cap::PKEY_TABLE_SIZE, PKEY_TABLE_128),
-    (cmd_hca_cap::VPORT_GROUP_MANAGER, 1),
-    (cmd_hca_cap::IB_VIRT, 1),
-    (cmd_hca_cap::MCAM_REG, 1),
-    (cmd_hca_cap::LOCAL_CA_ACK_DELAY, 16),
-    (cmd_hca_cap::PORT_TYPE, PORT_TYPE_INFINIBAND),
-    (cmd_hca_cap::NUM_PORTS, 1),
-    (cmd_hca_cap::LOG_MAX_MSG, 30),
-    (cmd_hca_cap::CQE_VERSION, 1),
-    // The driver then registers memory with a command, and not with a request on a queue.
-    (cmd_hca_cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
-    (cmd_hca_cap::ATOMIC, 1),
-    (cmd_hca_cap::CQ_RESIZE, 1),
-    (cmd_hca_cap::CQ_MODERATION, 1),
-    // Memory windows.
-    (cmd_hca_cap::IMAICL, 1),
-    (cmd_hca_cap::XRC, 1),
-    (cmd_hca_cap::UD, 1),
-    (cmd_hca_cap::UC, 1),
-    (cmd_hca_cap::RC, 1),
-    // Logarithm of the size of BAR 0 in MiB.
-    (cmd_hca_cap::UAR_SZ, 4),
-    (cmd_hca_cap::LOG_PG_SZ, 12),
-    (cmd_hca_cap::BF, 1),
-    (cmd_hca_cap::DRIVER_VERSION, 1),
-    (cmd_hca_cap::LOG_BF_REG_SIZE, 9),
-    (cmd_hca_cap::MAX_WQE_SZ_SQ, 1024),
-    (cmd_hca_cap::MAX_WQE_SZ_RQ, 512),
-    (cmd_hca_cap::LOG_MAX_MCG, 21),
-    (cmd_hca_cap::LOG_MAX_TRANSPORT_DOMAIN, 16),
-    (cmd_hca_cap::LOG_MAX_PD, 20),
-    (cmd_hca_cap::LOG_MAX_XRCD, 20),
-    (cmd_hca_cap::LOG_MAX_SQ, 18),
-    (cmd_hca_cap::MAX_NUM_EQS, 1 << LOG_MAX_EVENT_QUEUES),
-    (cmd_hca_cap::DEVICE_FREQUENCY_KHZ, 1_000_000),
-    (cmd_hca_cap::NUM_OF_UARS_PER_PAGE, 1),
-];
+/// Declares fields with their values: `NAME = offset, width, value;`, with offsets and widths in
+/// bits.
+macro_rules! values {
+    ($(#[$doc:meta])* $table:ident { $($name:ident = $offset:literal, $width:literal, $value:expr;)+ }) => {
+        $(#[$doc])*
+        const $table: &[(Field, u64)] = &[$((Field::new($offset, $width), $value)),+];
+    };
+}
+
+values! {
+    /// General capabilities: `cmd_hca_cap`.
+    GENERAL_VALUES {
+        LOG_MAX_SRQ_SZ = 0x80, 8, 15;
+        LOG_MAX_QP_SZ = 0x88, 8, 15;
+        LOG_MAX_QP = 0x9b, 5, 18;
+        ECE_SUPPORT = 0xa3, 1, 1;
+        LOG_MAX_SRQ = 0xab, 5, 16;
+        LOG_MAX_CQ_SZ = 0xc8, 8, 22;
+        LOG_MAX_CQ = 0xdb, 5, 18;
+        LOG_MAX_EQ_SZ = 0xe0, 8, 22;
+        LOG_MAX_MKEY = 0xea, 6, 18;
+        LOG_MAX_EQ = 0xfc, 4, LOG_MAX_EVENT_QUEUES as u64;
+        LOG_MAX_RA_REQ_QP = 0x14a, 6, 4;
+        LOG_MAX_RA_RES_QP = 0x15a, 6, 4;
+        GID_TABLE_SIZE = 0x170, 16, GID_TABLE_8;
+        VPORT_COUNTERS = 0x181, 1, 1;
+        MAX_QP_CNT = 0x186, 10, 256;
+        PKEY_TABLE_SIZE = 0x190, 16, PKEY_TABLE_128;
+        VPORT_GROUP_MANAGER = 0x1a0, 1, 1;
+        IB_VIRT = 0x1a2, 1, 1;
+        MCAM_REG = 0x1a9, 1, 1;
+        LOCAL_CA_ACK_DELAY = 0x1ab, 5, 16;
+        PORT_TYPE = 0x1b6, 2, PORT_TYPE_INFINIBAND;
+        NUM_PORTS = 0x1b8, 8, 1;
+        LOG_MAX_MSG = 0x1c3, 5, 30;
+        CQE_VERSION = 0x1fc, 4, 1;
+        // The driver then registers memory with a command, and not with a request on a queue.
+        UMR_MODIFY_ENTITY_SIZE_DISABLED = 0x207, 1, 1;
+        ATOMIC = 0x21e, 1, 1;
+        CQ_RESIZE = 0x221, 1, 1;
+        CQ_MODERATION = 0x222, 1, 1;
+        // Memory windows.
+        IMAICL = 0x231, 1, 1;
+        XRC = 0x23c, 1, 1;
+        UD = 0x23d, 1, 1;
+        UC = 0x23e, 1, 1;
+        RC = 0x23f, 1, 1;
+        // Logarithm of the size of BAR 0 in MiB.
+        UAR_SZ = 0x24a, 6, 4;
+        LOG_PG_SZ = 0x258, 8, 12;
+        BF = 0x260, 1, 1;
+        DRIVER_VERSION = 0x261, 1, 1;
+        LOG_BF_REG_SIZE = 0x26b, 5, 9;
+        MAX_WQE_SZ_SQ = 0x290, 16, 1024;
+        MAX_WQE_SZ_RQ = 0x2b0, 16, 512;
+        LOG_MAX_MCG = 0x318, 8, 21;
+        LOG_MAX_TRANSPORT_DOMAIN = 0x323, 5, 16;
+        LOG_MAX_PD = 0x32b, 5, 20;
+        LOG_MAX_XRCD = 0x33b, 5, 20;
+        LOG_MAX_SQ = 0x36b, 5, 18;
+        MAX_NUM_EQS = 0x470, 16, 1 << LOG_MAX_EVENT_QUEUES;
+        DEVICE_FREQUENCY_KHZ = 0x4e0, 32, 1_000_000;
+        NUM_OF_UARS_PER_PAGE = 0x520, 32, 1;
+    }
+}
 
 /// Atomic operations: compare and swap, fetch and add, of 8 bytes, with operands and results in the
 /// order of the processor.

@@ -55,16 +55,12 @@ fn objects(model: &Model) -> String {
     let mut counts = [0_u32; 6];
     for kind in model.objects() {
         let index = match kind {
-            Kind::Pd { .. } => 0,
-            Kind::Cq { .. } => 1,
-            Kind::Qp { .. } | Kind::OpenedQp { .. } => 2,
-            Kind::Mr { .. } | Kind::Mw { .. } => 3,
-            Kind::Srq { .. } => 5,
-            Kind::Ah { .. }
-            | Kind::Xrcd { .. }
-            | Kind::Dm { .. }
-            | Kind::Dmah
-            | Kind::CompCntr { .. } => continue,
+            Kind::Pd(_) => 0,
+            Kind::Cq(_) => 1,
+            Kind::Qp { .. } | Kind::OpenedQp(_) => 2,
+            Kind::Mr(_) | Kind::Mw(_) => 3,
+            Kind::Srq(_) => 5,
+            Kind::Ah(_) | Kind::Xrcd(_) | Kind::Dm(_) | Kind::Dmah | Kind::CompCntr(_) => continue,
         };
         counts[index] += 1;
     }

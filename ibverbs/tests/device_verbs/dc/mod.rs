@@ -13,7 +13,7 @@ use ibverbs::{
     wr,
 };
 
-use crate::lab::{LeakCheck, REMOTE_ACCESS, devices_with, path, until, verb};
+use crate::lab::{REMOTE_ACCESS, devices_with, path, until, verb};
 
 struct Initiator<T: SendTransport = Dc> {
     pd: ProtectionDomain,
@@ -125,7 +125,6 @@ impl Target {
 fn one_initiator_sends_to_many_targets() {
     const TARGETS: u32 = 5;
     const ROUNDS: u32 = 20;
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC]) {
         let mut a = initiator(&context);
         let mut targets: Vec<Target> = (0..TARGETS)
@@ -175,7 +174,6 @@ fn nothing_completes<T: SendTransport>(a: &mut Initiator<T>) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn requests_complete_in_order_although_a_target_has_no_receive() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC]) {
         let mut a = initiator(&context);
         let mut slow = target(&context, 1, AccessFlags::empty());
@@ -206,7 +204,6 @@ fn requests_complete_in_order_although_a_target_has_no_receive() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn memory_of_each_target_is_written_and_read() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC]) {
         let mut a = initiator(&context);
         for (n, key) in [(1_u8, 7), (2, 8)] {
@@ -257,7 +254,6 @@ fn memory_of_each_target_is_written_and_read() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn wrong_key_or_missing_access_fails_and_returns_buffers() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC]) {
         let mut b = target(&context, 1, AccessFlags::REMOTE_READ);
         b.post(1);
@@ -305,7 +301,6 @@ fn wrong_key_or_missing_access_fails_and_returns_buffers() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn destroyed_queue_pair_returns_buffers_in_flight() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC]) {
         let mut a = initiator(&context);
         let b = target(&context, 3, AccessFlags::empty());
@@ -322,7 +317,6 @@ fn destroyed_queue_pair_returns_buffers_in_flight() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn target_keeps_its_queues_and_domain_alive() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC]) {
         let mut a = initiator(&context);
         let mut b = target(&context, 4, REMOTE_ACCESS);
@@ -361,7 +355,6 @@ fn target_keeps_its_queues_and_domain_alive() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalid_uses_are_errors_with_names() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC]) {
         let (mut a, mut b) = (initiator(&context), target(&context, 5, REMOTE_ACCESS));
         let path = path(&context);

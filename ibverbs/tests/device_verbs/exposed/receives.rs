@@ -4,13 +4,12 @@ use ibverbs::{Error, Held, Rc, SrqOptions, wr};
 
 use super::by_hand::write_receives;
 use super::ends::{ACCESS, End};
-use crate::lab::{LeakCheck, connect, devices_with, installed_version, path, until, verb};
+use crate::lab::{connect, devices_with, installed_version, path, until, verb};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn receives_written_by_hand_complete_in_a_shared_queue() {
     const ROUNDS: usize = 50;
-    let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::LEND]) {
         let pd = context.alloc_pd().expect("protection domain");
         for max_sge in [1, 3] {

@@ -3,6 +3,7 @@
 pub(crate) mod table;
 
 use std::time::{Duration, Instant};
+use std::vec;
 
 use ibverbs::{
     AccessFlags, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, DuplexTransport,
@@ -10,7 +11,7 @@ use ibverbs::{
     WcStatus, device::TransportType,
 };
 
-pub(crate) use test_support::lab::{devices, kernel_is_at_least};
+pub(crate) use test_support::lab::kernel_is_at_least;
 pub(crate) use test_support::leak_check::{LeakCheck, forget};
 
 /// All remote access rights.
@@ -38,9 +39,43 @@ pub(crate) mod verb {
     pub(crate) const ETHERNET: &str = "Ethernet";
 }
 
+/// The devices of a test. Dropping this checks that no objects of them are left.
+pub(crate) struct Devices {
+    contexts: vec::IntoIter<Context>,
+    _leak_check: LeakCheck,
+}
+
+impl Devices {
+    fn new(open: impl FnOnce() -> Vec<Context>) -> Self {
+        let leak_check = LeakCheck::new();
+        Self {
+            contexts: open().into_iter(),
+            _leak_check: leak_check,
+        }
+    }
+}
+
+impl Iterator for Devices {
+    type Item = Context;
+
+    fn next(&mut self) -> Option<Context> {
+        self.contexts.next()
+    }
+}
+
+/// Opens all devices. Does not report them: a test may skip some.
+pub(crate) fn devices() -> Devices {
+    Devices::new(test_support::lab::devices)
+}
+
+/// Opens the devices that support these verbs and reports them.
+pub(crate) fn devices_with(verbs: &[&str]) -> Devices {
+    Devices::new(|| supporting(verbs))
+}
+
 /// Returns the devices that support these verbs and reports them. Those that do not are reported as
 /// unsupported, with the first verb that they lack.
-pub(crate) fn devices_with(verbs: &[&str]) -> Vec<Context> {
+pub(crate) fn supporting(verbs: &[&str]) -> Vec<Context> {
     let rows = table::rows();
     let lacks = |context: &Context| {
         let verb = |verb: &&&str| {
@@ -61,18 +96,34 @@ pub(crate) fn devices_with(verbs: &[&str]) -> Vec<Context> {
         }
         missing.is_none()
     };
-    devices().into_iter().filter(supports).collect()
+    let all = test_support::lab::devices();
+    all.into_iter().filter(supports).collect()
 }
 
 /// Returns the devices that can connect queue pairs without rdma_cm.
-pub(crate) fn roce() -> Vec<Context> {
+pub(crate) fn roce() -> impl Iterator<Item = Context> {
     roce_with(&[verb::RC])
 }
 
 /// Like [`roce`], with the devices that support other verbs.
-pub(crate) fn roce_with(verbs: &[&str]) -> Vec<Context> {
-    let all = devices_with(verbs);
-    all.into_iter().filter(|one| !is_iwarp(one)).collect()
+pub(crate) fn roce_with(verbs: &[&str]) -> impl Iterator<Item = Context> + use<> {
+    devices_with(verbs).filter(|one| !is_iwarp(one))
+}
+
+/// Returns the devices of [`roce`], each with options for the extended and for the classic verbs.
+pub(crate) fn roce_paths() -> impl Iterator<Item = (Context, QpOptions)> {
+    let paths = |context: Context| extended_and_classic().map(|path| (context.clone(), path));
+    roce().flat_map(paths)
+}
+
+/// Connects two queue pairs for each of the [`roce_paths`].
+pub(crate) fn pairs() -> impl Iterator<Item = Pair> {
+    pairs_with(AccessFlags::empty())
+}
+
+/// Like [`pairs`], with remote access rights.
+pub(crate) fn pairs_with(access: AccessFlags) -> impl Iterator<Item = Pair> {
+    roce_paths().map(move |(context, options)| pair_with_access(&context, options, access))
 }
 
 /// Returns `true` if queue pairs of the device need rdma_cm to connect.
@@ -101,14 +152,13 @@ pub(crate) fn is_mlx5(context: &Context) -> bool {
     context.device_name().starts_with("mlx5")
 }
 
-/// Runs `test` on every device and checks that no objects are leaked.
+/// Runs `test` on every device.
 pub(crate) fn for_each_device(test: impl Fn(&Context, &ProtectionDomain)) {
     for_each_device_with(&[], test);
 }
 
 /// Like [`for_each_device`], on the devices that support these verbs.
 pub(crate) fn for_each_device_with(verbs: &[&str], test: impl Fn(&Context, &ProtectionDomain)) {
-    let _leak_check = LeakCheck::new();
     for context in devices_with(verbs) {
         test(&context, &context.alloc_pd().expect("protection domain"));
     }

@@ -8,7 +8,7 @@ use ibverbs::{
 
 use super::raw_window::RawWindow;
 use super::{REMOTE_ACCESS, pair_and_region};
-use crate::lab::{LeakCheck, extended_and_classic, pair_with_access, roce};
+use crate::lab::{extended_and_classic, pair_with_access, roce, roce_paths};
 
 /// Returns `true` for the status of a locally rejected request. Soft-RoCE flushes it instead of
 /// reporting the specified status (docs/drivers.md).
@@ -20,7 +20,6 @@ fn is_local_error(status: WcStatus, specified: WcStatus) -> bool {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn rejected_binding_is_a_bind_error() {
-    let _leak_check = LeakCheck::new();
     let (local, bind) = (
         rdma_sys::IBV_ACCESS_LOCAL_WRITE,
         rdma_sys::IBV_ACCESS_MW_BIND,
@@ -58,7 +57,6 @@ fn rejected_binding_is_a_bind_error() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn send_with_invalid_rkey_fails_at_the_receiver() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         let keys = ["an old key", "no key", "a window of type 1", "a region"];
         for (key, options) in keys
@@ -126,23 +124,20 @@ fn send_with_invalid_rkey_fails_at_the_receiver() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalidating_unbound_window_fails_and_frees_it() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let (mut pair, region) = pair_and_region(&context, options);
-            let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
-            drop(binding);
-            pair.b.post_send(wr::invalidate(bound)).expect("post");
-            let failed = pair.retire(1).remove(0);
-            assert!(
-                is_local_error(failed.status(), WcStatus::LOC_QP_OP_ERR),
-                "{failed:?}"
-            );
-            assert!(failed.into_window::<Type2>().is_none());
-            assert_eq!(pair.b.state().expect("query"), QpState::ERR);
-            drop(pair);
-            region.try_into_buf().expect("nothing holds it");
-        }
+    for (context, options) in roce_paths() {
+        let (mut pair, region) = pair_and_region(&context, options);
+        let window = pair.pd.alloc_mw::<Type2>().expect("window");
+        let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
+        drop(binding);
+        pair.b.post_send(wr::invalidate(bound)).expect("post");
+        let failed = pair.retire(1).remove(0);
+        assert!(
+            is_local_error(failed.status(), WcStatus::LOC_QP_OP_ERR),
+            "{failed:?}"
+        );
+        assert!(failed.into_window::<Type2>().is_none());
+        assert_eq!(pair.b.state().expect("query"), QpState::ERR);
+        drop(pair);
+        region.try_into_buf().expect("nothing holds it");
     }
 }

@@ -10,9 +10,7 @@ use ibverbs::{
     wr,
 };
 
-use crate::lab::{
-    LeakCheck, Pair, devices, extended_and_classic, is_efa, is_iwarp, pair_with_access, roce,
-};
+use crate::lab::{Pair, devices, is_efa, is_iwarp, pair_with_access, roce, roce_paths};
 
 const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -34,71 +32,64 @@ fn read(pair: &mut Pair<Rc>, remote: RemoteMemory) -> WcStatus {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn window_grants_access_until_invalidated() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let (mut pair, region) = pair_and_region(&context, options);
-            region
-                .write(4096, b"seen through a window")
-                .expect("in range");
-            let mut window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let mut keys = Vec::new();
-            for _ in 0..3 {
-                let part = region.slice(4096..4160).expect("in range");
-                let (bound, binding) = window
-                    .bind(&part, AccessFlags::REMOTE_READ)
-                    .expect("binding");
-                let remote = bound.remote();
-                assert_eq!(remote.len, 64);
-                keys.push(remote.rkey);
-                pair.b.post_send(wr::bind(binding).tag(1)).expect("bind");
-                let done = pair.retire(1).remove(0);
-                done.check().expect("bound");
-                assert_eq!((done.opcode(), done.tag()), (WcOpcode::BIND_MW, 1));
-                assert!(done.into_window::<Type2>().is_none());
-                assert_eq!(read(&mut pair, remote), WcStatus::SUCCESS);
-                pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
-                let done = pair.retire(1).remove(0);
-                done.check().expect("invalidated");
-                window = done.into_window().expect("unbound");
-            }
-            keys.dedup();
-            assert_eq!(keys.len(), 3, "each binding must have a new key");
+    for (context, options) in roce_paths() {
+        let (mut pair, region) = pair_and_region(&context, options);
+        region
+            .write(4096, b"seen through a window")
+            .expect("in range");
+        let mut window = pair.pd.alloc_mw::<Type2>().expect("window");
+        let mut keys = Vec::new();
+        for _ in 0..3 {
+            let part = region.slice(4096..4160).expect("in range");
+            let (bound, binding) = window
+                .bind(&part, AccessFlags::REMOTE_READ)
+                .expect("binding");
+            let remote = bound.remote();
+            assert_eq!(remote.len, 64);
+            keys.push(remote.rkey);
+            pair.b.post_send(wr::bind(binding).tag(1)).expect("bind");
+            let done = pair.retire(1).remove(0);
+            done.check().expect("bound");
+            assert_eq!((done.opcode(), done.tag()), (WcOpcode::BIND_MW, 1));
+            assert!(done.into_window::<Type2>().is_none());
+            assert_eq!(read(&mut pair, remote), WcStatus::SUCCESS);
+            pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
+            let done = pair.retire(1).remove(0);
+            done.check().expect("invalidated");
+            window = done.into_window().expect("unbound");
         }
+        keys.dedup();
+        assert_eq!(keys.len(), 3, "each binding must have a new key");
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn rkey_is_invalid_after_invalidation() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let (mut pair, region) = pair_and_region(&context, options);
-            let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window
-                .bind(&region, AccessFlags::REMOTE_READ)
-                .expect("binding");
-            let remote = bound.remote();
-            pair.b
-                .batch(|batch| -> ibverbs::Result<()> {
-                    batch.send(wr::bind(binding).signaled(false))?;
-                    batch.send(wr::invalidate(bound).fenced(true))?;
-                    Ok(())
-                })
-                .expect("bind and invalidate");
-            let done = pair.retire(1).remove(0);
-            done.check().expect("invalidated");
-            assert!(done.into_window::<Type2>().is_some());
-            assert_eq!(read(&mut pair, remote), WcStatus::REM_ACCESS_ERR);
-        }
+    for (context, options) in roce_paths() {
+        let (mut pair, region) = pair_and_region(&context, options);
+        let window = pair.pd.alloc_mw::<Type2>().expect("window");
+        let (bound, binding) = window
+            .bind(&region, AccessFlags::REMOTE_READ)
+            .expect("binding");
+        let remote = bound.remote();
+        pair.b
+            .batch(|batch| -> ibverbs::Result<()> {
+                batch.send(wr::bind(binding).signaled(false))?;
+                batch.send(wr::invalidate(bound).fenced(true))?;
+                Ok(())
+            })
+            .expect("bind and invalidate");
+        let done = pair.retire(1).remove(0);
+        done.check().expect("invalidated");
+        assert!(done.into_window::<Type2>().is_some());
+        assert_eq!(read(&mut pair, remote), WcStatus::REM_ACCESS_ERR);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn window_limits_rights_and_range() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         for writes in [false, true] {
             let (mut pair, region) = pair_and_region(&context, QpOptions::default());
@@ -130,120 +121,111 @@ fn window_limits_rights_and_range() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn peer_invalidates_with_send() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let (mut pair, region) = pair_and_region(&context, options);
-            let other = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
-            let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
-            pair.b.post_send(wr::bind(binding)).expect("bind");
-            pair.retire(1)[0].check().expect("bound");
-            for _ in 0..2 {
-                pair.b
-                    .post_recv(wr::recv(pair.pd.buf(16).expect("buffer")))
-                    .expect("receive");
-            }
-            pair.a
-                .post_send(wr::send(wr::Inline(b"not yet")))
-                .expect("send");
-            let plain = pair.retire(2);
-            let bound = plain.iter().fold(bound, |bound, retired| {
-                assert_eq!(retired.invalidated_rkey(), None);
-                bound
-                    .invalidated_by(retired)
-                    .expect_err("the message invalidates nothing")
-            });
-            pair.a
-                .post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey))
-                .expect("send");
-            let received = pair
-                .retire(2)
-                .into_iter()
-                .find(|one| one.direction() == Direction::Recv)
-                .expect("received");
-            let window = bound.invalidated_by(&received).expect("invalidated");
-            // After invalidation by the peer, the window can be bound to the same region only.
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
-            pair.b.post_send(wr::bind(binding)).expect("bind");
-            pair.retire(1)[0].check().expect("bound");
-            assert_eq!(read(&mut pair, bound.remote()), WcStatus::SUCCESS);
-            pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
-            pair.a
-                .post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey))
-                .expect("send");
-            let received = pair
-                .retire(2)
-                .into_iter()
-                .find(|one| one.direction() == Direction::Recv)
-                .expect("received");
-            let window = bound.invalidated_by(&received).expect("invalidated");
-            let error = window
-                .bind(&other, REMOTE_ACCESS)
-                .expect_err("another region");
-            assert_eq!(error.kind(), ErrorKind::Mismatch);
+    for (context, options) in roce_paths() {
+        let (mut pair, region) = pair_and_region(&context, options);
+        let other = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
+        let window = pair.pd.alloc_mw::<Type2>().expect("window");
+        let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
+        pair.b.post_send(wr::bind(binding)).expect("bind");
+        pair.retire(1)[0].check().expect("bound");
+        for _ in 0..2 {
+            pair.b
+                .post_recv(wr::recv(pair.pd.buf(16).expect("buffer")))
+                .expect("receive");
         }
+        pair.a
+            .post_send(wr::send(wr::Inline(b"not yet")))
+            .expect("send");
+        let plain = pair.retire(2);
+        let bound = plain.iter().fold(bound, |bound, retired| {
+            assert_eq!(retired.invalidated_rkey(), None);
+            bound
+                .invalidated_by(retired)
+                .expect_err("the message invalidates nothing")
+        });
+        pair.a
+            .post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey))
+            .expect("send");
+        let received = pair
+            .retire(2)
+            .into_iter()
+            .find(|one| one.direction() == Direction::Recv)
+            .expect("received");
+        let window = bound.invalidated_by(&received).expect("invalidated");
+        // After invalidation by the peer, the window can be bound to the same region only.
+        let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
+        pair.b.post_send(wr::bind(binding)).expect("bind");
+        pair.retire(1)[0].check().expect("bound");
+        assert_eq!(read(&mut pair, bound.remote()), WcStatus::SUCCESS);
+        pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
+        pair.a
+            .post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey))
+            .expect("send");
+        let received = pair
+            .retire(2)
+            .into_iter()
+            .find(|one| one.direction() == Direction::Recv)
+            .expect("received");
+        let window = bound.invalidated_by(&received).expect("invalidated");
+        let error = window
+            .bind(&other, REMOTE_ACCESS)
+            .expect_err("another region");
+        assert_eq!(error.kind(), ErrorKind::Mismatch);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn window_invalidated_before_its_binding_retires_is_kept() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let (mut pair, region) = pair_and_region(&context, options);
-            let window = pair.pd.alloc_mw::<Type2>().expect("window");
-            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
-            let remote = bound.remote();
-            pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
-            let unsignaled = wr::bind(binding).signaled(false);
-            pair.b.post_send(unsignaled).expect("bind");
-            let message = wr::send_with_inv(wr::Empty, remote.rkey);
-            pair.a.post_send(message).expect("send");
-            let done = pair.retire(2);
-            let received = done.iter().find(|one| one.direction() == Direction::Recv);
-            let received = received.expect("received");
-            received.check().expect("invalidated");
-            let bound = bound.invalidated_by(received);
-            let bound = bound.expect_err("the binding has not retired");
-            // The completion of a later request retires the binding.
-            pair.a.post_recv(wr::recv(wr::Empty)).expect("receive");
-            pair.b.post_send(wr::send(wr::Empty)).expect("send");
-            drop(pair.retire(2));
-            let window = bound.invalidated_by(received).expect("invalidated");
-            assert_eq!(read(&mut pair, remote), WcStatus::REM_ACCESS_ERR);
-            drop(window);
-        }
+    for (context, options) in roce_paths() {
+        let (mut pair, region) = pair_and_region(&context, options);
+        let window = pair.pd.alloc_mw::<Type2>().expect("window");
+        let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
+        let remote = bound.remote();
+        pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
+        let unsignaled = wr::bind(binding).signaled(false);
+        pair.b.post_send(unsignaled).expect("bind");
+        let message = wr::send_with_inv(wr::Empty, remote.rkey);
+        pair.a.post_send(message).expect("send");
+        let done = pair.retire(2);
+        let received = done.iter().find(|one| one.direction() == Direction::Recv);
+        let received = received.expect("received");
+        received.check().expect("invalidated");
+        let bound = bound.invalidated_by(received);
+        let bound = bound.expect_err("the binding has not retired");
+        // The completion of a later request retires the binding.
+        pair.a.post_recv(wr::recv(wr::Empty)).expect("receive");
+        pair.b.post_send(wr::send(wr::Empty)).expect("send");
+        drop(pair.retire(2));
+        let window = bound.invalidated_by(received).expect("invalidated");
+        assert_eq!(read(&mut pair, remote), WcStatus::REM_ACCESS_ERR);
+        drop(window);
     }
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn type_1_windows_bind_and_unbind() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        for options in extended_and_classic() {
-            let (mut pair, region) = pair_and_region(&context, options);
-            let mut window = pair.pd.alloc_mw::<Type1>().expect("window");
-            for round in 0..3 {
-                let bound = pair
-                    .b
-                    .bind_mw(window, &region, REMOTE_ACCESS, 7)
-                    .expect("bind");
-                let done = pair.retire(1).remove(0);
-                done.check().expect("bound");
-                assert_eq!(done.tag(), 7);
-                assert_eq!(
-                    read(&mut pair, bound.remote()),
-                    WcStatus::SUCCESS,
-                    "round {round}"
-                );
-                pair.b.unbind_mw(bound, 8).expect("unbind");
-                let done = pair.retire(1).remove(0);
-                done.check().expect("unbound");
-                window = done.into_window().expect("unbound");
-            }
+    for (context, options) in roce_paths() {
+        let (mut pair, region) = pair_and_region(&context, options);
+        let mut window = pair.pd.alloc_mw::<Type1>().expect("window");
+        for round in 0..3 {
+            let bound = pair
+                .b
+                .bind_mw(window, &region, REMOTE_ACCESS, 7)
+                .expect("bind");
+            let done = pair.retire(1).remove(0);
+            done.check().expect("bound");
+            assert_eq!(done.tag(), 7);
+            assert_eq!(
+                read(&mut pair, bound.remote()),
+                WcStatus::SUCCESS,
+                "round {round}"
+            );
+            pair.b.unbind_mw(bound, 8).expect("unbind");
+            let done = pair.retire(1).remove(0);
+            done.check().expect("unbound");
+            window = done.into_window().expect("unbound");
         }
     }
 }
@@ -251,7 +233,6 @@ fn type_1_windows_bind_and_unbind() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn bound_window_keeps_its_region_alive() {
-    let _leak_check = LeakCheck::new();
     for context in roce() {
         for order in 0..5 {
             let (mut pair, region) = pair_and_region(&context, QpOptions::default());
@@ -294,73 +275,6 @@ fn bound_window_keeps_its_region_alive() {
     }
 }
 
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn invalid_bindings_are_rejected_before_posting() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        let (mut pair, region) = pair_and_region(&context, QpOptions::default());
-        let closed = pair
-            .pd
-            .shared(64, AccessFlags::REMOTE_READ)
-            .expect("region");
-        let foreign = context
-            .alloc_pd()
-            .expect("protection domain")
-            .shared(64, AccessFlags::MW_BIND)
-            .expect("region");
-        let nothing = region.slice(8..8).expect("in range");
-        let fresh = || pair.pd.alloc_mw::<Type2>().expect("window");
-        for (region, access, kind) in [
-            (&closed, REMOTE_ACCESS, ErrorKind::InvalidInput),
-            (&foreign, REMOTE_ACCESS, ErrorKind::Mismatch),
-            (&nothing, REMOTE_ACCESS, ErrorKind::InvalidInput),
-            (&region, AccessFlags::LOCAL_WRITE, ErrorKind::InvalidInput),
-        ] {
-            assert_eq!(
-                fresh().bind(region, access).expect_err("invalid").kind(),
-                kind
-            );
-        }
-        let other_pd = context.alloc_pd().expect("protection domain");
-        let window = other_pd.alloc_mw::<Type1>().expect("window");
-        let error = pair
-            .b
-            .bind_mw(window, &foreign, REMOTE_ACCESS, 0)
-            .expect_err("another domain");
-        assert_eq!(error.kind(), ErrorKind::Mismatch);
-        assert_eq!(pair.b.send_slots_free(), pair.b.caps().max_send_wr as usize);
-    }
-}
-
-#[test]
-#[ignore = "needs RDMA devices: run by ci/lab"]
-fn region_is_reclaimed_after_its_windows_are_invalidated() {
-    let _leak_check = LeakCheck::new();
-    for context in roce() {
-        let (mut pair, region) = pair_and_region(&context, QpOptions::default());
-        region.write(0, b"kept").expect("in range");
-        let window = pair.pd.alloc_mw::<Type2>().expect("window");
-        let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
-        pair.b.post_send(wr::bind(binding)).expect("bind");
-        pair.retire(1)[0].check().expect("bound");
-        let failed = region.try_into_buf().expect_err("a window is bound to it");
-        assert!(failed.to_string().contains("memory window"), "{failed}");
-        pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
-        let window = pair
-            .retire(1)
-            .remove(0)
-            .into_window::<Type2>()
-            .expect("unbound");
-        let buf = failed
-            .into_region()
-            .try_into_buf()
-            .expect("peers have no access, although queue pairs exist");
-        assert_eq!(&buf[..4], b"kept");
-        drop(window);
-    }
-}
-
 fn alloc_result<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
     context
         .alloc_pd()
@@ -373,7 +287,6 @@ fn alloc_result<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn windows_work_or_are_unsupported() {
-    let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let expected = if is_iwarp(&context) || is_efa(&context) {

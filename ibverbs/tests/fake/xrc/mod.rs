@@ -5,8 +5,7 @@ mod setup;
 
 use std::fs::File;
 
-use crate::fixture::{self, PROFILES, open, path, small};
-use fake_provider::Fake;
+use crate::fixture::{self, Fake, PROFILES, open, path, small};
 use ibverbs::{CqOptions, ErrorKind, PostError, QpState, SrqOptions, WcStatus, wr, xrc::XrcdOpen};
 use setup::{Setup, TargetSrq, connect, with_xrc};
 
@@ -44,7 +43,6 @@ fn a_message_is_received_by_the_srq_it_names() {
             [(second.srq.id(), qp_num); 2],
             "the queue is the shared receive queue's, the number is the queue pair's"
         );
-        setup.finish();
     }
 }
 
@@ -65,7 +63,6 @@ fn a_receive_has_its_immediate_data_and_tag() {
             (Some(66), 0, b"six".to_vec())
         );
         assert_eq!(setup.send_statuses(), [WcStatus::SUCCESS]);
-        setup.finish();
     }
 }
 
@@ -91,7 +88,6 @@ fn requests_of_one_batch_can_name_different_srqs() {
         );
         assert_eq!(setup.srqs[1].messages(), [(0, b"two".to_vec())]);
         assert_eq!(setup.send_statuses(), [WcStatus::SUCCESS; 3]);
-        setup.finish();
     }
 }
 
@@ -109,7 +105,6 @@ fn a_message_waits_for_a_receive_of_the_srq_it_names() {
         setup.srqs[0].post_recvs(1);
         assert_eq!(setup.srqs[0].messages(), [(0, b"early".to_vec())]);
         assert_eq!(setup.send_statuses(), [WcStatus::SUCCESS]);
-        setup.finish();
     }
 }
 
@@ -148,8 +143,6 @@ fn memory_access_is_checked_in_the_domain_of_the_srq() {
             "the key belongs to another protection domain"
         );
         assert_eq!(setup.receiver.state().expect("state"), QpState::ERR);
-        drop(region);
-        setup.finish();
     }
 }
 
@@ -167,8 +160,6 @@ fn a_message_to_an_srq_of_another_xrc_domain_fails() {
             .expect("send");
         assert_eq!(setup.send_statuses(), [WcStatus::REM_INV_REQ_ERR]);
         assert_eq!((target.retire().len(), setup.pool.available()), (0, 8));
-        drop((target, other_xrcd));
-        setup.finish();
     }
 }
 
@@ -196,7 +187,6 @@ fn a_receive_retires_only_at_its_srq() {
         7,
         "the first queue keeps the buffer"
     );
-    setup.finish();
 }
 
 #[test]
@@ -232,8 +222,6 @@ fn a_file_identifies_an_xrc_domain() {
         .expect("in flight")
         .check()
         .expect("success");
-    drop((sender, cq, pd, second, receiver, target, first, context));
-    fake.assert_clean();
 }
 
 #[test]
@@ -255,8 +243,6 @@ fn objects_of_different_contexts_are_rejected() {
         .create_xrc_send_qp(&cq, small())
         .expect_err("a completion queue of another context");
     assert_eq!(error.kind(), ErrorKind::Mismatch);
-    drop((xrcd, pd, cq, one, two));
-    fake.assert_clean();
 }
 
 #[test]
@@ -281,7 +267,5 @@ fn missing_xrc_support_is_reported() {
                 .expect_err("unsupported")
                 .is_unsupported()
         );
-        drop((pd, cq, context));
-        fake.assert_clean();
     }
 }

@@ -1,7 +1,5 @@
 //! Joins of multicast groups in progress.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use ibverbs::{Error, Result};
 
 use super::{JoinAs, Membership, VERB};
@@ -10,7 +8,7 @@ use crate::address::{Address, PortSpace, UdAddress};
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
-use crate::progress::{InProgress, already_finished, into_future, sealed::Sealed};
+use crate::progress::{InProgress, already_finished, in_progress};
 
 /// A multicast group being joined by [`Resolver::start_join`].
 ///
@@ -120,23 +118,7 @@ impl Joining {
     }
 }
 
-impl Sealed for Joining {
-    const VERB: &'static str = VERB;
-
-    fn detail(&self) -> String {
-        self.group.to_string()
-    }
-
-    fn id_key(&self) -> IdKey {
-        self.key
-    }
-
-    fn channel(&self) -> &EventChannel {
-        &self.channel
-    }
-}
-
-into_future!(Joining);
+in_progress!(Joining: VERB, group);
 
 impl InProgress for Joining {
     type Output = Membership;
@@ -158,13 +140,6 @@ impl InProgress for Joining {
                 Err(error)
             }
         }
-    }
-}
-
-impl AsFd for Joining {
-    /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }
 

@@ -5,6 +5,7 @@
 pub(crate) mod post;
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -316,9 +317,33 @@ fn accept_with(
     }
 }
 
-/// Runs `work` and fails if objects on the device or descriptors of this process are still left
-/// after `timeout`.
-pub(crate) fn assert_no_leaks_within(endpoint: &Endpoint, timeout: Duration, work: impl FnOnce()) {
+/// An endpoint. Dropping this fails if objects on the device or descriptors of this process are
+/// left.
+pub(crate) struct LeakChecked {
+    _leak_check: LeakCheck,
+    endpoint: Endpoint,
+}
+
+impl Deref for LeakChecked {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+/// Checks the device of each endpoint for leaks.
+pub(crate) fn leak_checked(
+    endpoints: impl IntoIterator<Item = Endpoint>,
+) -> impl Iterator<Item = LeakChecked> {
+    endpoints.into_iter().map(|endpoint| LeakChecked {
+        _leak_check: leak_check(&endpoint),
+        endpoint,
+    })
+}
+
+/// Counts the objects on the device of an endpoint.
+fn leak_check(endpoint: &Endpoint) -> LeakCheck {
     // librdmacm opens a device at its first use and keeps it open until the process exits.
     drop(
         Resolver::new(SocketAddr::new(endpoint.ip, 9))
@@ -326,11 +351,11 @@ pub(crate) fn assert_no_leaks_within(endpoint: &Endpoint, timeout: Duration, wor
             .resolve()
             .expect("resolve"),
     );
-    let _leak_check = LeakCheck::on_device(endpoint.name()).timeout(timeout);
-    work();
+    LeakCheck::on_device(endpoint.name()).timeout(Duration::from_secs(60))
 }
 
 /// Runs `work` and fails if it leaves objects behind.
 pub(crate) fn assert_no_leaks(endpoint: &Endpoint, work: impl FnOnce()) {
-    assert_no_leaks_within(endpoint, TIMEOUT, work);
+    let _leak_check = leak_check(endpoint);
+    work();
 }

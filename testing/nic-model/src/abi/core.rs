@@ -1,7 +1,5 @@
 //! Commands and responses of the core (`rdma/ib_user_verbs.h`, `rdma/ib_user_ioctl_verbs.h`).
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
 /// Numbers of the commands that `INVOKE_WRITE` executes.
 pub(crate) mod cmd {
     pub(crate) const EX: u32 = 0x8000_0000;
@@ -65,424 +63,362 @@ pub(crate) mod event {
     pub(crate) const QP_LAST_WQE_REACHED: u32 = 16;
 }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QueryDeviceResp {
-    pub(crate) fw_ver: u64,
-    pub(crate) node_guid: u64,
-    pub(crate) sys_image_guid: u64,
-    pub(crate) max_mr_size: u64,
-    pub(crate) page_size_cap: u64,
-    pub(crate) vendor_id: u32,
-    pub(crate) vendor_part_id: u32,
-    pub(crate) hw_ver: u32,
-    pub(crate) max_qp: u32,
-    pub(crate) max_qp_wr: u32,
-    pub(crate) device_cap_flags: u32,
-    pub(crate) max_sge: u32,
-    pub(crate) max_sge_rd: u32,
-    pub(crate) max_cq: u32,
-    pub(crate) max_cqe: u32,
-    pub(crate) max_mr: u32,
-    pub(crate) max_pd: u32,
-    pub(crate) max_qp_rd_atom: u32,
-    pub(crate) max_ee_rd_atom: u32,
-    pub(crate) max_res_rd_atom: u32,
-    pub(crate) max_qp_init_rd_atom: u32,
-    pub(crate) max_ee_init_rd_atom: u32,
-    pub(crate) atomic_cap: u32,
-    pub(crate) max_ee: u32,
-    pub(crate) max_rdd: u32,
-    pub(crate) max_mw: u32,
-    pub(crate) max_raw_ipv6_qp: u32,
-    pub(crate) max_raw_ethy_qp: u32,
-    pub(crate) max_mcast_grp: u32,
-    pub(crate) max_mcast_qp_attach: u32,
-    pub(crate) max_total_mcast_qp_attach: u32,
-    pub(crate) max_ah: u32,
-    pub(crate) max_fmr: u32,
-    pub(crate) max_map_per_fmr: u32,
-    pub(crate) max_srq: u32,
-    pub(crate) max_srq_wr: u32,
-    pub(crate) max_srq_sge: u32,
-    pub(crate) max_pkeys: u16,
-    pub(crate) local_ca_ack_delay: u8,
-    pub(crate) phys_port_cnt: u8,
-    pub(crate) reserved: [u8; 4],
-}
+abi! {
+    struct QueryDeviceResp {
+        fw_ver: u64,
+        node_guid: u64,
+        sys_image_guid: u64,
+        max_mr_size: u64,
+        page_size_cap: u64,
+        vendor_id: u32,
+        vendor_part_id: u32,
+        hw_ver: u32,
+        max_qp: u32,
+        max_qp_wr: u32,
+        device_cap_flags: u32,
+        max_sge: u32,
+        max_sge_rd: u32,
+        max_cq: u32,
+        max_cqe: u32,
+        max_mr: u32,
+        max_pd: u32,
+        max_qp_rd_atom: u32,
+        max_ee_rd_atom: u32,
+        max_res_rd_atom: u32,
+        max_qp_init_rd_atom: u32,
+        max_ee_init_rd_atom: u32,
+        atomic_cap: u32,
+        max_ee: u32,
+        max_rdd: u32,
+        max_mw: u32,
+        max_raw_ipv6_qp: u32,
+        max_raw_ethy_qp: u32,
+        max_mcast_grp: u32,
+        max_mcast_qp_attach: u32,
+        max_total_mcast_qp_attach: u32,
+        max_ah: u32,
+        max_fmr: u32,
+        max_map_per_fmr: u32,
+        max_srq: u32,
+        max_srq_wr: u32,
+        max_srq_sge: u32,
+        max_pkeys: u16,
+        local_ca_ack_delay: u8,
+        phys_port_cnt: u8,
+        reserved: [u8; 4],
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct OdpCaps {
-    pub(crate) general_caps: u64,
-    pub(crate) rc_odp_caps: u32,
-    pub(crate) uc_odp_caps: u32,
-    pub(crate) ud_odp_caps: u32,
-    pub(crate) reserved: u32,
-}
+    struct OdpCaps {
+        general_caps: u64,
+        rc_odp_caps: u32,
+        uc_odp_caps: u32,
+        ud_odp_caps: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct RssCaps {
-    pub(crate) supported_qpts: u32,
-    pub(crate) max_rwq_indirection_tables: u32,
-    pub(crate) max_rwq_indirection_table_size: u32,
-    pub(crate) reserved: u32,
-}
+    struct RssCaps {
+        supported_qpts: u32,
+        max_rwq_indirection_tables: u32,
+        max_rwq_indirection_table_size: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct TmCaps {
-    pub(crate) max_rndv_hdr_size: u32,
-    pub(crate) max_num_tags: u32,
-    pub(crate) flags: u32,
-    pub(crate) max_ops: u32,
-    pub(crate) max_sge: u32,
-    pub(crate) reserved: u32,
-}
+    struct TmCaps {
+        max_rndv_hdr_size: u32,
+        max_num_tags: u32,
+        flags: u32,
+        max_ops: u32,
+        max_sge: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ExQueryDeviceResp {
-    pub(crate) base: QueryDeviceResp,
-    pub(crate) comp_mask: u32,
-    pub(crate) response_length: u32,
-    pub(crate) odp_caps: OdpCaps,
-    pub(crate) timestamp_mask: u64,
-    pub(crate) hca_core_clock: u64,
-    pub(crate) device_cap_flags_ex: u64,
-    pub(crate) rss_caps: RssCaps,
-    pub(crate) max_wq_type_rq: u32,
-    pub(crate) raw_packet_caps: u32,
-    pub(crate) tm_caps: TmCaps,
-    pub(crate) cq_moderation_caps: u64,
-    pub(crate) max_dm_size: u64,
-    pub(crate) xrc_odp_caps: u32,
-    pub(crate) reserved: u32,
-}
+    struct ExQueryDeviceResp {
+        base: QueryDeviceResp,
+        comp_mask: u32,
+        response_length: u32,
+        odp_caps: OdpCaps,
+        timestamp_mask: u64,
+        hca_core_clock: u64,
+        device_cap_flags_ex: u64,
+        rss_caps: RssCaps,
+        max_wq_type_rq: u32,
+        raw_packet_caps: u32,
+        tm_caps: TmCaps,
+        cq_moderation_caps: u64,
+        max_dm_size: u64,
+        xrc_odp_caps: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QueryPortResp {
-    pub(crate) port_cap_flags: u32,
-    pub(crate) max_msg_sz: u32,
-    pub(crate) bad_pkey_cntr: u32,
-    pub(crate) qkey_viol_cntr: u32,
-    pub(crate) gid_tbl_len: u32,
-    pub(crate) pkey_tbl_len: u16,
-    pub(crate) lid: u16,
-    pub(crate) sm_lid: u16,
-    pub(crate) state: u8,
-    pub(crate) max_mtu: u8,
-    pub(crate) active_mtu: u8,
-    pub(crate) lmc: u8,
-    pub(crate) max_vl_num: u8,
-    pub(crate) sm_sl: u8,
-    pub(crate) subnet_timeout: u8,
-    pub(crate) init_type_reply: u8,
-    pub(crate) active_width: u8,
-    pub(crate) active_speed: u8,
-    pub(crate) phys_state: u8,
-    pub(crate) link_layer: u8,
-    pub(crate) flags: u8,
-    pub(crate) reserved: u8,
-}
+    struct QueryPortResp {
+        port_cap_flags: u32,
+        max_msg_sz: u32,
+        bad_pkey_cntr: u32,
+        qkey_viol_cntr: u32,
+        gid_tbl_len: u32,
+        pkey_tbl_len: u16,
+        lid: u16,
+        sm_lid: u16,
+        state: u8,
+        max_mtu: u8,
+        active_mtu: u8,
+        lmc: u8,
+        max_vl_num: u8,
+        sm_sl: u8,
+        subnet_timeout: u8,
+        init_type_reply: u8,
+        active_width: u8,
+        active_speed: u8,
+        phys_state: u8,
+        link_layer: u8,
+        flags: u8,
+        reserved: u8,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QueryPortRespEx {
-    pub(crate) legacy_resp: QueryPortResp,
-    pub(crate) port_cap_flags2: u16,
-    pub(crate) reserved: [u8; 6],
-}
+    struct QueryPortRespEx {
+        legacy_resp: QueryPortResp,
+        port_cap_flags2: u16,
+        reserved: [u8; 6],
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct OpenXrcd {
-    pub(crate) response: u64,
-    pub(crate) fd: u32,
-    pub(crate) oflags: u32,
-}
+    struct OpenXrcd {
+        response: u64,
+        fd: u32,
+        oflags: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct RegMr {
-    pub(crate) response: u64,
-    pub(crate) start: u64,
-    pub(crate) length: u64,
-    pub(crate) hca_va: u64,
-    pub(crate) pd_handle: u32,
-    pub(crate) access_flags: u32,
-}
+    struct RegMr {
+        response: u64,
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct RegMrResp {
-    pub(crate) mr_handle: u32,
-    pub(crate) lkey: u32,
-    pub(crate) rkey: u32,
-}
+    struct RegMrResp {
+        mr_handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ReregMr {
-    pub(crate) response: u64,
-    pub(crate) mr_handle: u32,
-    pub(crate) flags: u32,
-    pub(crate) start: u64,
-    pub(crate) length: u64,
-    pub(crate) hca_va: u64,
-    pub(crate) pd_handle: u32,
-    pub(crate) access_flags: u32,
-}
+    struct ReregMr {
+        response: u64,
+        mr_handle: u32,
+        flags: u32,
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ReregMrResp {
-    pub(crate) lkey: u32,
-    pub(crate) rkey: u32,
-}
+    struct ReregMrResp {
+        lkey: u32,
+        rkey: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AllocMw {
-    pub(crate) response: u64,
-    pub(crate) pd_handle: u32,
-    pub(crate) mw_type: u8,
-    pub(crate) reserved: [u8; 3],
-}
+    struct AllocMw {
+        response: u64,
+        pd_handle: u32,
+        mw_type: u8,
+        reserved: [u8; 3],
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AllocMwResp {
-    pub(crate) mw_handle: u32,
-    pub(crate) rkey: u32,
-}
+    struct AllocMwResp {
+        mw_handle: u32,
+        rkey: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ResizeCq {
-    pub(crate) response: u64,
-    pub(crate) cq_handle: u32,
-    pub(crate) cqe: u32,
-}
+    struct ResizeCq {
+        response: u64,
+        cq_handle: u32,
+        cqe: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ResizeCqResp {
-    pub(crate) cqe: u32,
-    pub(crate) reserved: u32,
-}
+    struct ResizeCqResp {
+        cqe: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct GlobalRoute {
-    pub(crate) dgid: [u8; 16],
-    pub(crate) flow_label: u32,
-    pub(crate) sgid_index: u8,
-    pub(crate) hop_limit: u8,
-    pub(crate) traffic_class: u8,
-    pub(crate) reserved: u8,
-}
+    struct GlobalRoute {
+        dgid: [u8; 16],
+        flow_label: u32,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        reserved: u8,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AhAttr {
-    pub(crate) grh: GlobalRoute,
-    pub(crate) dlid: u16,
-    pub(crate) sl: u8,
-    pub(crate) src_path_bits: u8,
-    pub(crate) static_rate: u8,
-    pub(crate) is_global: u8,
-    pub(crate) port_num: u8,
-    pub(crate) reserved: u8,
-}
+    struct AhAttr {
+        grh: GlobalRoute,
+        dlid: u16,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+        reserved: u8,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateAh {
-    pub(crate) response: u64,
-    pub(crate) user_handle: u64,
-    pub(crate) pd_handle: u32,
-    pub(crate) reserved: u32,
-    pub(crate) attr: AhAttr,
-}
+    struct CreateAh {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        reserved: u32,
+        attr: AhAttr,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct OpenQp {
-    pub(crate) response: u64,
-    pub(crate) user_handle: u64,
-    pub(crate) pd_handle: u32,
-    pub(crate) qpn: u32,
-    pub(crate) qp_type: u8,
-    pub(crate) reserved: [u8; 7],
-}
+    struct OpenQp {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        qpn: u32,
+        qp_type: u8,
+        reserved: [u8; 7],
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateQpResp {
-    pub(crate) qp_handle: u32,
-    pub(crate) qpn: u32,
-    pub(crate) max_send_wr: u32,
-    pub(crate) max_recv_wr: u32,
-    pub(crate) max_send_sge: u32,
-    pub(crate) max_recv_sge: u32,
-    pub(crate) max_inline_data: u32,
-    pub(crate) reserved: u32,
-}
+    struct CreateQpResp {
+        qp_handle: u32,
+        qpn: u32,
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QpDest {
-    pub(crate) dgid: [u8; 16],
-    pub(crate) flow_label: u32,
-    pub(crate) dlid: u16,
-    pub(crate) reserved: u16,
-    pub(crate) sgid_index: u8,
-    pub(crate) hop_limit: u8,
-    pub(crate) traffic_class: u8,
-    pub(crate) sl: u8,
-    pub(crate) src_path_bits: u8,
-    pub(crate) static_rate: u8,
-    pub(crate) is_global: u8,
-    pub(crate) port_num: u8,
-}
+    struct QpDest {
+        dgid: [u8; 16],
+        flow_label: u32,
+        dlid: u16,
+        reserved: u16,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QueryQp {
-    pub(crate) response: u64,
-    pub(crate) qp_handle: u32,
-    pub(crate) attr_mask: u32,
-}
+    struct QueryQp {
+        response: u64,
+        qp_handle: u32,
+        attr_mask: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QueryQpResp {
-    pub(crate) dest: QpDest,
-    pub(crate) alt_dest: QpDest,
-    pub(crate) max_send_wr: u32,
-    pub(crate) max_recv_wr: u32,
-    pub(crate) max_send_sge: u32,
-    pub(crate) max_recv_sge: u32,
-    pub(crate) max_inline_data: u32,
-    pub(crate) qkey: u32,
-    pub(crate) rq_psn: u32,
-    pub(crate) sq_psn: u32,
-    pub(crate) dest_qp_num: u32,
-    pub(crate) qp_access_flags: u32,
-    pub(crate) pkey_index: u16,
-    pub(crate) alt_pkey_index: u16,
-    pub(crate) qp_state: u8,
-    pub(crate) cur_qp_state: u8,
-    pub(crate) path_mtu: u8,
-    pub(crate) path_mig_state: u8,
-    pub(crate) sq_draining: u8,
-    pub(crate) max_rd_atomic: u8,
-    pub(crate) max_dest_rd_atomic: u8,
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) port_num: u8,
-    pub(crate) timeout: u8,
-    pub(crate) retry_cnt: u8,
-    pub(crate) rnr_retry: u8,
-    pub(crate) alt_port_num: u8,
-    pub(crate) alt_timeout: u8,
-    pub(crate) sq_sig_all: u8,
-    pub(crate) reserved: [u8; 5],
-}
+    struct QueryQpResp {
+        dest: QpDest,
+        alt_dest: QpDest,
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+        qkey: u32,
+        rq_psn: u32,
+        sq_psn: u32,
+        dest_qp_num: u32,
+        qp_access_flags: u32,
+        pkey_index: u16,
+        alt_pkey_index: u16,
+        qp_state: u8,
+        cur_qp_state: u8,
+        path_mtu: u8,
+        path_mig_state: u8,
+        sq_draining: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        min_rnr_timer: u8,
+        port_num: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        alt_port_num: u8,
+        alt_timeout: u8,
+        sq_sig_all: u8,
+        reserved: [u8; 5],
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ModifyQp {
-    pub(crate) dest: QpDest,
-    pub(crate) alt_dest: QpDest,
-    pub(crate) qp_handle: u32,
-    pub(crate) attr_mask: u32,
-    pub(crate) qkey: u32,
-    pub(crate) rq_psn: u32,
-    pub(crate) sq_psn: u32,
-    pub(crate) dest_qp_num: u32,
-    pub(crate) qp_access_flags: u32,
-    pub(crate) pkey_index: u16,
-    pub(crate) alt_pkey_index: u16,
-    pub(crate) qp_state: u8,
-    pub(crate) cur_qp_state: u8,
-    pub(crate) path_mtu: u8,
-    pub(crate) path_mig_state: u8,
-    pub(crate) en_sqd_async_notify: u8,
-    pub(crate) max_rd_atomic: u8,
-    pub(crate) max_dest_rd_atomic: u8,
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) port_num: u8,
-    pub(crate) timeout: u8,
-    pub(crate) retry_cnt: u8,
-    pub(crate) rnr_retry: u8,
-    pub(crate) alt_port_num: u8,
-    pub(crate) alt_timeout: u8,
-    pub(crate) reserved: [u8; 2],
-}
+    struct ModifyQp {
+        dest: QpDest,
+        alt_dest: QpDest,
+        qp_handle: u32,
+        attr_mask: u32,
+        qkey: u32,
+        rq_psn: u32,
+        sq_psn: u32,
+        dest_qp_num: u32,
+        qp_access_flags: u32,
+        pkey_index: u16,
+        alt_pkey_index: u16,
+        qp_state: u8,
+        cur_qp_state: u8,
+        path_mtu: u8,
+        path_mig_state: u8,
+        en_sqd_async_notify: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        min_rnr_timer: u8,
+        port_num: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        alt_port_num: u8,
+        alt_timeout: u8,
+        reserved: [u8; 2],
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ExModifyCq {
-    pub(crate) cq_handle: u32,
-    pub(crate) attr_mask: u32,
-    pub(crate) attr: u32,
-    pub(crate) reserved: u32,
-}
+    struct ExModifyCq {
+        cq_handle: u32,
+        attr_mask: u32,
+        attr: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AttachMcast {
-    pub(crate) gid: [u8; 16],
-    pub(crate) qp_handle: u32,
-    pub(crate) mlid: u16,
-    pub(crate) reserved: u16,
-}
+    struct AttachMcast {
+        gid: [u8; 16],
+        qp_handle: u32,
+        mlid: u16,
+        reserved: u16,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ModifySrq {
-    pub(crate) srq_handle: u32,
-    pub(crate) attr_mask: u32,
-    pub(crate) max_wr: u32,
-    pub(crate) srq_limit: u32,
-}
+    struct ModifySrq {
+        srq_handle: u32,
+        attr_mask: u32,
+        max_wr: u32,
+        srq_limit: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QuerySrq {
-    pub(crate) response: u64,
-    pub(crate) srq_handle: u32,
-    pub(crate) reserved: u32,
-}
+    struct QuerySrq {
+        response: u64,
+        srq_handle: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QuerySrqResp {
-    pub(crate) max_wr: u32,
-    pub(crate) max_sge: u32,
-    pub(crate) srq_limit: u32,
-    pub(crate) reserved: u32,
-}
+    struct QuerySrqResp {
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QpCap {
-    pub(crate) max_send_wr: u32,
-    pub(crate) max_recv_wr: u32,
-    pub(crate) max_send_sge: u32,
-    pub(crate) max_recv_sge: u32,
-    pub(crate) max_inline_data: u32,
-}
+    struct QpCap {
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct GidEntry {
-    pub(crate) gid: [u64; 2],
-    pub(crate) gid_index: u32,
-    pub(crate) port_num: u32,
-    pub(crate) gid_type: u32,
-    pub(crate) netdev_ifindex: u32,
+    struct GidEntry {
+        gid: [u64; 2],
+        gid_index: u32,
+        port_num: u32,
+        gid_type: u32,
+        netdev_ifindex: u32,
+    }
 }

@@ -1,7 +1,5 @@
 //! Structures that libefa and the kernel's driver exchange (`rdma/efa-abi.h`).
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
 /// The provider keeps the limit on requests in a batch.
 pub(crate) const COMP_TX_BATCH: u32 = 1;
 /// The provider keeps the minimum size of a send queue.
@@ -36,106 +34,90 @@ pub(crate) const COMP_CNTR_BUFFERS: [u16; 2] = [0x1000, 0x1001];
 /// Memory in a buffer descriptor that is an address of the program.
 pub(crate) const BUFFER_VA: u32 = 1;
 
-/// `struct ib_uverbs_buffer_desc`.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct BufferDesc {
-    pub(crate) kind: u32,
-    pub(crate) fd: i32,
-    pub(crate) flags: u32,
-    pub(crate) optional_flags: u32,
-    pub(crate) address: u64,
-    pub(crate) length: u64,
-}
+abi! {
+    /// `struct ib_uverbs_buffer_desc`.
+    struct BufferDesc {
+        kind: u32,
+        fd: i32,
+        flags: u32,
+        optional_flags: u32,
+        address: u64,
+        length: u64,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AllocUcontext {
-    pub(crate) comp_mask: u32,
-    pub(crate) reserved: u32,
-}
+    struct AllocUcontext {
+        comp_mask: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AllocUcontextResp {
-    pub(crate) comp_mask: u32,
-    pub(crate) cmds_supp_udata_mask: u32,
-    pub(crate) sub_cqs_per_cq: u16,
-    pub(crate) inline_buf_size: u16,
-    pub(crate) max_llq_size: u32,
-    pub(crate) max_tx_batch: u16,
-    pub(crate) min_sq_wr: u16,
-    pub(crate) reserved: u32,
-}
+    struct AllocUcontextResp {
+        comp_mask: u32,
+        cmds_supp_udata_mask: u32,
+        sub_cqs_per_cq: u16,
+        inline_buf_size: u16,
+        max_llq_size: u32,
+        max_tx_batch: u16,
+        min_sq_wr: u16,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct NumberResp {
-    pub(crate) comp_mask: u32,
-    /// Number of a protection domain or of an address handle.
-    pub(crate) number: u16,
-    pub(crate) reserved: u16,
-}
+    struct NumberResp {
+        comp_mask: u32,
+        /// Number of a protection domain or of an address handle.
+        number: u16,
+        reserved: u16,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateCq {
-    pub(crate) comp_mask: u32,
-    pub(crate) cq_entry_size: u32,
-    pub(crate) num_sub_cqs: u16,
-    pub(crate) flags: u8,
-    pub(crate) reserved: [u8; 5],
-}
+    struct CreateCq {
+        comp_mask: u32,
+        cq_entry_size: u32,
+        num_sub_cqs: u16,
+        flags: u8,
+        reserved: [u8; 5],
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateCqResp {
-    pub(crate) comp_mask: u32,
-    pub(crate) reserved: u32,
-    pub(crate) q_mmap_key: u64,
-    pub(crate) q_mmap_size: u64,
-    pub(crate) cq_idx: u16,
-    pub(crate) reserved2: u16,
-    pub(crate) db_off: u32,
-    pub(crate) db_mmap_key: u64,
-}
+    struct CreateCqResp {
+        comp_mask: u32,
+        reserved: u32,
+        q_mmap_key: u64,
+        q_mmap_size: u64,
+        cq_idx: u16,
+        reserved2: u16,
+        db_off: u32,
+        db_mmap_key: u64,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateQp {
-    pub(crate) comp_mask: u32,
-    pub(crate) rq_ring_size: u32,
-    pub(crate) sq_ring_size: u32,
-    pub(crate) driver_qp_type: u32,
-}
+    struct CreateQp {
+        comp_mask: u32,
+        rq_ring_size: u32,
+        sq_ring_size: u32,
+        driver_qp_type: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateQpResp {
-    pub(crate) comp_mask: u32,
-    pub(crate) rq_db_offset: u32,
-    pub(crate) sq_db_offset: u32,
-    pub(crate) llq_desc_offset: u32,
-    pub(crate) rq_mmap_key: u64,
-    pub(crate) rq_mmap_size: u64,
-    pub(crate) rq_db_mmap_key: u64,
-    pub(crate) sq_db_mmap_key: u64,
-    pub(crate) llq_desc_mmap_key: u64,
-    pub(crate) send_sub_cq_idx: u16,
-    pub(crate) recv_sub_cq_idx: u16,
-    pub(crate) reserved: u32,
-}
+    struct CreateQpResp {
+        comp_mask: u32,
+        rq_db_offset: u32,
+        sq_db_offset: u32,
+        llq_desc_offset: u32,
+        rq_mmap_key: u64,
+        rq_mmap_size: u64,
+        rq_db_mmap_key: u64,
+        sq_db_mmap_key: u64,
+        llq_desc_mmap_key: u64,
+        send_sub_cq_idx: u16,
+        recv_sub_cq_idx: u16,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ExQueryDeviceResp {
-    pub(crate) comp_mask: u32,
-    pub(crate) max_sq_wr: u32,
-    pub(crate) max_rq_wr: u32,
-    pub(crate) max_sq_sge: u16,
-    pub(crate) max_rq_sge: u16,
-    pub(crate) max_rdma_size: u32,
-    pub(crate) device_caps: u32,
+    struct ExQueryDeviceResp {
+        comp_mask: u32,
+        max_sq_wr: u32,
+        max_rq_wr: u32,
+        max_sq_sge: u16,
+        max_rq_sge: u16,
+        max_rdma_size: u32,
+        device_caps: u32,
+    }
 }
 
 const _: () = assert!(

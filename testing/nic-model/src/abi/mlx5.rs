@@ -58,31 +58,31 @@ pub(crate) const QP_FLAG_TYPE_DCT: u32 = 1 << 4;
 pub(crate) const QP_FLAG_TYPE_DCI: u32 = 1 << 5;
 pub(crate) const QP_FLAG_DCI_STREAM: u32 = 1 << 11;
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct AllocUcontextResp {
-    pub(crate) qp_tab_size: u32,
-    pub(crate) bf_reg_size: u32,
-    pub(crate) tot_bfregs: u32,
-    pub(crate) cache_line_size: u32,
-    pub(crate) max_sq_desc_sz: u16,
-    pub(crate) max_rq_desc_sz: u16,
-    pub(crate) max_send_wqebb: u32,
-    pub(crate) max_recv_wr: u32,
-    pub(crate) max_srq_recv_wr: u32,
-    pub(crate) num_ports: u16,
-    pub(crate) flow_action_flags: u16,
-    pub(crate) comp_mask: u32,
-    pub(crate) response_length: u32,
-    pub(crate) cqe_version: u8,
-    pub(crate) cmds_supp_uhw: u8,
-    pub(crate) eth_min_inline: u8,
-    pub(crate) clock_info_versions: u8,
-    pub(crate) hca_core_clock_offset: u64,
-    pub(crate) log_uar_size: u32,
-    pub(crate) num_uars_per_page: u32,
-    pub(crate) num_dyn_bfregs: u32,
-    pub(crate) dump_fill_mkey: u32,
+abi! {
+    struct AllocUcontextResp {
+        qp_tab_size: u32,
+        bf_reg_size: u32,
+        tot_bfregs: u32,
+        cache_line_size: u32,
+        max_sq_desc_sz: u16,
+        max_rq_desc_sz: u16,
+        max_send_wqebb: u32,
+        max_recv_wr: u32,
+        max_srq_recv_wr: u32,
+        num_ports: u16,
+        flow_action_flags: u16,
+        comp_mask: u32,
+        response_length: u32,
+        cqe_version: u8,
+        cmds_supp_uhw: u8,
+        eth_min_inline: u8,
+        clock_info_versions: u8,
+        hca_core_clock_offset: u64,
+        log_uar_size: u32,
+        num_uars_per_page: u32,
+        num_dyn_bfregs: u32,
+        dump_fill_mkey: u32,
+    }
 }
 
 /// The firmware command that changes a queue pair in RTS, up to the last field that is used here.
@@ -102,142 +102,120 @@ pub(crate) struct Rts2RtsQp {
 
 const _: () = assert!(size_of::<Rts2RtsQp>() == 0x114);
 
-/// Largest numbers of streams of a DC initiator, as powers of 2.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct DciStreamsCaps {
-    pub(crate) max_log_concurrent: u8,
-    pub(crate) max_log_errored: u8,
-}
+abi! {
+    /// Largest numbers of streams of a DC initiator, as powers of 2.
+    struct DciStreamsCaps {
+        max_log_concurrent: u8,
+        max_log_errored: u8,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct QueryDeviceResp {
-    pub(crate) comp_mask: u32,
-    pub(crate) response_length: u32,
-    /// Segmentation, receive hashing, compressed completions, packet pacing, multi-packet requests,
-    /// parsing, striding receives and tunnels, which the model lacks.
-    pub(crate) absent: [u64; 11],
-    pub(crate) tunnel_offloads: u32,
-    pub(crate) dci_streams: DciStreamsCaps,
-    pub(crate) reserved: u16,
-}
+    struct QueryDeviceResp {
+        comp_mask: u32,
+        response_length: u32,
+        /// Segmentation, receive hashing, compressed completions, packet pacing, multi-packet
+        /// requests, parsing, striding receives and tunnels, which the model lacks.
+        absent: [u64; 11],
+        tunnel_offloads: u32,
+        dci_streams: DciStreamsCaps,
+        reserved: u16,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateCq {
-    pub(crate) buf_addr: u64,
-    pub(crate) db_addr: u64,
-    pub(crate) cqe_size: u32,
-    pub(crate) cqe_comp_en: u8,
-    pub(crate) cqe_comp_res_format: u8,
-    pub(crate) flags: u16,
-    pub(crate) uar_page_index: u16,
-    pub(crate) reserved0: u16,
-    pub(crate) reserved1: u32,
-}
+    struct CreateCq {
+        buf_addr: u64,
+        db_addr: u64,
+        cqe_size: u32,
+        cqe_comp_en: u8,
+        cqe_comp_res_format: u8,
+        flags: u16,
+        uar_page_index: u16,
+        reserved0: u16,
+        reserved1: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ResizeCq {
-    pub(crate) buf_addr: u64,
-    pub(crate) cqe_size: u16,
-    pub(crate) reserved0: u16,
-    pub(crate) reserved1: u32,
-}
+    struct ResizeCq {
+        buf_addr: u64,
+        cqe_size: u16,
+        reserved0: u16,
+        reserved1: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateSrq {
-    pub(crate) buf_addr: u64,
-    pub(crate) db_addr: u64,
-    pub(crate) flags: u32,
-    pub(crate) reserved0: u32,
-    pub(crate) uidx: u32,
-    pub(crate) reserved1: u32,
-}
+    struct CreateSrq {
+        buf_addr: u64,
+        db_addr: u64,
+        flags: u32,
+        reserved0: u32,
+        uidx: u32,
+        reserved1: u32,
+    }
 
-/// Response of the creation of a completion queue or of a shared receive queue: its number.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct NumberResp {
-    pub(crate) number: u32,
-    pub(crate) reserved: u32,
-}
+    /// Response of the creation of a completion queue or of a shared receive queue: its number.
+    struct NumberResp {
+        number: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateQp {
-    pub(crate) buf_addr: u64,
-    pub(crate) db_addr: u64,
-    pub(crate) sq_wqe_count: u32,
-    pub(crate) rq_wqe_count: u32,
-    pub(crate) rq_wqe_shift: u32,
-    pub(crate) flags: u32,
-    pub(crate) uidx: u32,
-    pub(crate) bfreg_index: u32,
-    /// Address of the send queue of a raw packet queue pair, or access key of a DC target.
-    pub(crate) access_key: u64,
-    pub(crate) ece_options: u32,
-    /// Numbers of concurrent and of failed streams, as powers of 2.
-    pub(crate) dci_streams: [u8; 2],
-    pub(crate) reserved: u16,
-}
+    struct CreateQp {
+        buf_addr: u64,
+        db_addr: u64,
+        sq_wqe_count: u32,
+        rq_wqe_count: u32,
+        rq_wqe_shift: u32,
+        flags: u32,
+        uidx: u32,
+        bfreg_index: u32,
+        /// Address of the send queue of a raw packet queue pair, or access key of a DC target.
+        access_key: u64,
+        ece_options: u32,
+        /// Numbers of concurrent and of failed streams, as powers of 2.
+        dci_streams: [u8; 2],
+        reserved: u16,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateQpResp {
-    pub(crate) bfreg_index: u32,
-    pub(crate) ece_options: u32,
-    pub(crate) comp_mask: u32,
-    pub(crate) tirn: u32,
-    pub(crate) tisn: u32,
-    pub(crate) rqn: u32,
-    pub(crate) sqn: u32,
-    pub(crate) reserved1: u32,
-    pub(crate) tir_icm_addr: u64,
-}
+    struct CreateQpResp {
+        bfreg_index: u32,
+        ece_options: u32,
+        comp_mask: u32,
+        tirn: u32,
+        tisn: u32,
+        rqn: u32,
+        sqn: u32,
+        reserved1: u32,
+        tir_icm_addr: u64,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ModifyQp {
-    pub(crate) comp_mask: u32,
-    pub(crate) max_burst_sz: u32,
-    pub(crate) typical_pkt_sz: u16,
-    pub(crate) reserved: u16,
-    pub(crate) ece_options: u32,
-}
+    struct ModifyQp {
+        comp_mask: u32,
+        max_burst_sz: u32,
+        typical_pkt_sz: u16,
+        reserved: u16,
+        ece_options: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ModifyQpResp {
-    pub(crate) response_length: u32,
-    pub(crate) dctn: u32,
-    pub(crate) ece_options: u32,
-    pub(crate) reserved: u32,
-}
+    struct ModifyQpResp {
+        response_length: u32,
+        dctn: u32,
+        ece_options: u32,
+        reserved: u32,
+    }
 
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct CreateAhResp {
-    pub(crate) response_length: u32,
-    pub(crate) dmac: [u8; 6],
-    pub(crate) reserved: [u8; 6],
-}
+    struct CreateAhResp {
+        response_length: u32,
+        dmac: [u8; 6],
+        reserved: [u8; 6],
+    }
 
-/// The page that converts cycles to wall-clock time (`mlx5_ib_clock_info`).
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct ClockInfo {
-    pub(crate) sign: u32,
-    pub(crate) resv: u32,
-    pub(crate) nsec: u64,
-    pub(crate) cycles: u64,
-    pub(crate) frac: u64,
-    pub(crate) mult: u32,
-    pub(crate) shift: u32,
-    pub(crate) mask: u64,
-    pub(crate) overflow_period: u64,
+    /// The page that converts cycles to wall-clock time (`mlx5_ib_clock_info`).
+    struct ClockInfo {
+        sign: u32,
+        resv: u32,
+        nsec: u64,
+        cycles: u64,
+        frac: u64,
+        mult: u32,
+        shift: u32,
+        mask: u64,
+        overflow_period: u64,
+    }
 }
 
 const _: () = assert!(

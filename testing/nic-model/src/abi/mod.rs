@@ -8,6 +8,25 @@
     reason = "the names are those of the kernel"
 )]
 
+/// Declares structures that consist of integers. All bits of their defaults are zero.
+macro_rules! abi {
+    ($($(#[$doc:meta])* struct $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)]
+            #[repr(C)]
+            pub(crate) struct $name { $($(#[$field_doc])* pub(crate) $field: $type,)* }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    zerocopy::FromZeros::new_zeroed()
+                }
+            }
+        )*
+    };
+}
+
 pub(crate) mod core;
 pub(crate) mod efa;
 pub(crate) mod ioctl;

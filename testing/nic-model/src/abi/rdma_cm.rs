@@ -1,7 +1,5 @@
 //! The interface of `/dev/infiniband/rdma_cm` (`rdma/rdma_user_cm.h`, `rdma/ib_user_sa.h`).
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
 use crate::abi::core::AhAttr;
 
 /// Numbers of the commands.
@@ -83,17 +81,6 @@ pub(crate) const PATH_FLAGS: u32 = 1 | 1 << 1 | 1 << 3 | 1 << 5;
 pub(crate) const SOCKADDR_IN6: usize = 28;
 /// Size of `struct sockaddr_storage`.
 pub(crate) const STORAGE: usize = 128;
-
-macro_rules! abi {
-    ($($(#[$doc:meta])* struct $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-            #[repr(C)]
-            pub(crate) struct $name { $($(#[$field_doc])* pub(crate) $field: $type,)* }
-        )*
-    };
-}
 
 abi! {
     struct Header {

@@ -74,7 +74,7 @@ impl Call<'_> {
         let number = self.core.next_pd;
         self.core.next_pd += 1;
         self.nic.alloc_pd(number, &Udata(&self.attrs))?;
-        let handle = self.file.objects.insert(Kind::Pd { number }, &[]);
+        let handle = self.file.objects.insert(Kind::Pd(number), &[]);
         self.respond(&handle)
     }
 
@@ -90,7 +90,7 @@ impl Call<'_> {
         let handle = self
             .file
             .objects
-            .insert(Kind::Ah { number }, &[command.pd_handle]);
+            .insert(Kind::Ah(number), &[command.pd_handle]);
         self.respond(&handle)
     }
 

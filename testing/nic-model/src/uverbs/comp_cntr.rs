@@ -26,7 +26,7 @@ impl Call<'_> {
 
     pub(super) fn create_comp_cntr(&mut self) -> Result<()> {
         let number = self.nic.create_comp_cntr(&self.attrs)?;
-        let handle = self.file.objects.insert(Kind::CompCntr { number }, &[]);
+        let handle = self.file.objects.insert(Kind::CompCntr(number), &[]);
         self.attrs
             .write_handle(comp_cntr::HANDLE, u64::from(handle))
     }

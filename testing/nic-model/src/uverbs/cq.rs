@@ -32,7 +32,7 @@ impl Call<'_> {
         };
         let number = self.nic.create_cq(&create, &Udata(&self.attrs))?;
         self.keep_target(event::CQ, number, comp_channel, events);
-        let handle = self.file.objects.insert(Kind::Cq { number }, &[]);
+        let handle = self.file.objects.insert(Kind::Cq(number), &[]);
         self.attrs.write_handle(cq::HANDLE, u64::from(handle))?;
         self.attrs.write(cq::RESP_CQE, &create.entries)
     }

@@ -18,7 +18,7 @@ impl Call<'_> {
     pub(super) fn alloc_dm(&mut self) -> Result<()> {
         let length = self.attrs.u64(dm::LENGTH)?;
         let number = self.nic.alloc_dm(length, &self.attrs)?;
-        let handle = self.file.objects.insert(Kind::Dm { number }, &[]);
+        let handle = self.file.objects.insert(Kind::Dm(number), &[]);
         self.attrs.write_handle(dm::HANDLE, u64::from(handle))
     }
 

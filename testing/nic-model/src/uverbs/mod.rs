@@ -162,10 +162,10 @@ impl Call<'_> {
     /// Frees what the adapter has of an object.
     fn dispose(&mut self, kind: Kind) {
         match kind {
-            Kind::Mr { key } | Kind::Mw { key } => self.cx.keys.remove(key),
-            Kind::Dm { number } => self.nic.free_dm(number),
-            Kind::Xrcd { number } => self.core.xrcds.close(number),
-            Kind::Cq { number } => {
+            Kind::Mr(key) | Kind::Mw(key) => self.cx.keys.remove(key),
+            Kind::Dm(number) => self.nic.free_dm(number),
+            Kind::Xrcd(number) => self.core.xrcds.close(number),
+            Kind::Cq(number) => {
                 self.nic.destroy_cq(number);
                 self.forget_target(event::CQ, number);
             }
@@ -173,13 +173,13 @@ impl Call<'_> {
                 self.nic.destroy_qp(number);
                 self.forget_target(event::QP, number);
             }
-            Kind::Srq { number } => {
+            Kind::Srq(number) => {
                 self.nic.destroy_srq(number);
                 self.forget_target(event::SRQ, number);
             }
-            Kind::Ah { number } => self.nic.destroy_ah(number),
-            Kind::CompCntr { number } => self.nic.destroy_comp_cntr(number),
-            Kind::Dmah | Kind::Pd { .. } | Kind::OpenedQp { .. } => {}
+            Kind::Ah(number) => self.nic.destroy_ah(number),
+            Kind::CompCntr(number) => self.nic.destroy_comp_cntr(number),
+            Kind::Dmah | Kind::Pd(_) | Kind::OpenedQp(_) => {}
         }
     }
 

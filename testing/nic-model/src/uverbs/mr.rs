@@ -89,7 +89,7 @@ impl Call<'_> {
                 return Err(errno);
             }
         };
-        let kind = Kind::Mr { key: index(key) };
+        let kind = Kind::Mr(index(key));
         Ok((self.file.objects.insert(kind, parents), key))
     }
 
@@ -233,7 +233,7 @@ impl Call<'_> {
         let handle = self
             .file
             .objects
-            .insert(Kind::Mr { key: index(key) }, &[pd_handle, dm_handle]);
+            .insert(Kind::Mr(index(key)), &[pd_handle, dm_handle]);
         self.attrs.write_handle(mr::DM_HANDLE, u64::from(handle))?;
         self.attrs.write(mr::DM_RESP_LKEY, &key)?;
         self.attrs.write(mr::DM_RESP_RKEY, &key)

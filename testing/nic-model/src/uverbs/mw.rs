@@ -21,7 +21,7 @@ impl Call<'_> {
         let mw_handle = self
             .file
             .objects
-            .insert(Kind::Mw { key: index(key) }, &[command.pd_handle]);
+            .insert(Kind::Mw(index(key)), &[command.pd_handle]);
         self.respond(&AllocMwResp {
             mw_handle,
             rkey: key,

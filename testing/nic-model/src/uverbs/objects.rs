@@ -8,43 +8,25 @@ use crate::errno::{Errno, Result};
 /// An object that a handle names, with the number that the adapter gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Pd {
-        number: u32,
-    },
-    Cq {
-        number: u32,
-    },
+    Pd(u32),
+    Cq(u32),
     Qp {
         number: u32,
         kind: u8,
     },
     /// A second handle of a queue pair of an XRC domain.
-    OpenedQp {
-        number: u32,
-    },
-    Srq {
-        number: u32,
-    },
-    Mr {
-        key: u32,
-    },
-    Mw {
-        key: u32,
-    },
-    Ah {
-        number: u32,
-    },
-    Xrcd {
-        number: u32,
-    },
-    Dm {
-        number: u32,
-    },
+    OpenedQp(u32),
+    Srq(u32),
+    /// Index of the key of a memory region.
+    Mr(u32),
+    /// Index of the key of a memory window.
+    Mw(u32),
+    Ah(u32),
+    Xrcd(u32),
+    Dm(u32),
     /// A DMA handle, which only is a hint.
     Dmah,
-    CompCntr {
-        number: u32,
-    },
+    CompCntr(u32),
 }
 
 struct Object {
@@ -152,7 +134,7 @@ impl Objects {
     /// Forgets everything except protection domains.
     pub(crate) fn keep_pds(&mut self) {
         self.map
-            .retain(|_, object| matches!(object.kind, Kind::Pd { .. }));
+            .retain(|_, object| matches!(object.kind, Kind::Pd(_)));
         for object in self.map.values_mut() {
             object.uses = 0;
         }
@@ -162,62 +144,27 @@ impl Objects {
         self.map.values().map(|object| object.kind)
     }
 
-    pub(crate) fn pd(&self, handle: u32) -> Result<u32> {
-        match self.get(handle)? {
-            Kind::Pd { number } => Ok(number),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
-    pub(crate) fn cq(&self, handle: u32) -> Result<u32> {
-        match self.get(handle)? {
-            Kind::Cq { number } => Ok(number),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
     /// Returns the number and the type of a queue pair.
     pub(crate) fn qp(&self, handle: u32) -> Result<(u32, u8)> {
         match self.get(handle)? {
             Kind::Qp { number, kind } => Ok((number, kind)),
-            Kind::OpenedQp { number } => Ok((number, qp_type::XRC_TGT)),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
-    pub(crate) fn srq(&self, handle: u32) -> Result<u32> {
-        match self.get(handle)? {
-            Kind::Srq { number } => Ok(number),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
-    /// Returns the index of the key of a memory region.
-    pub(crate) fn mr(&self, handle: u32) -> Result<u32> {
-        match self.get(handle)? {
-            Kind::Mr { key } => Ok(key),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
-    pub(crate) fn xrcd(&self, handle: u32) -> Result<u32> {
-        match self.get(handle)? {
-            Kind::Xrcd { number } => Ok(number),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
-    pub(crate) fn dm(&self, handle: u32) -> Result<u32> {
-        match self.get(handle)? {
-            Kind::Dm { number } => Ok(number),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-
-    pub(crate) fn comp_cntr(&self, handle: u32) -> Result<u32> {
-        match self.get(handle)? {
-            Kind::CompCntr { number } => Ok(number),
+            Kind::OpenedQp(number) => Ok((number, qp_type::XRC_TGT)),
             _ => Err(Errno::EINVAL),
         }
     }
 }
+
+macro_rules! numbers {
+    ($($name:ident: $kind:ident),*) => {
+        impl Objects {
+            $(pub(crate) fn $name(&self, handle: u32) -> Result<u32> {
+                match self.get(handle)? {
+                    Kind::$kind(number) => Ok(number),
+                    _ => Err(Errno::EINVAL),
+                }
+            })*
+        }
+    };
+}
+
+numbers!(pd: Pd, cq: Cq, srq: Srq, mr: Mr, xrcd: Xrcd, dm: Dm, comp_cntr: CompCntr);

@@ -85,7 +85,7 @@ impl Call<'_> {
         let qp_handle = self
             .file
             .objects
-            .insert(Kind::OpenedQp { number: index }, &[command.pd_handle]);
+            .insert(Kind::OpenedQp(index), &[command.pd_handle]);
         self.respond(&CreateQpResp {
             qp_handle,
             qpn: command.qpn,
@@ -163,7 +163,7 @@ impl Call<'_> {
 
     pub(super) fn destroy_qp(&mut self) -> Result<()> {
         let handle = self.attrs.handle(qp::HANDLE)?;
-        if matches!(self.file.objects.get(handle)?, Kind::OpenedQp { .. }) {
+        if matches!(self.file.objects.get(handle)?, Kind::OpenedQp(_)) {
             self.file.objects.remove(handle)?;
             return self.attrs.write(qp::DESTROY_RESP, &0_u32);
         }

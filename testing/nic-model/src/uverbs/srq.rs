@@ -43,7 +43,7 @@ impl Call<'_> {
         };
         let number = self.nic.create_srq(&create, &Udata(&self.attrs))?;
         self.keep_target(event::SRQ, number, None, create.events);
-        let handle = self.file.objects.insert(Kind::Srq { number }, &parents);
+        let handle = self.file.objects.insert(Kind::Srq(number), &parents);
         self.attrs.write_handle(srq::HANDLE, u64::from(handle))?;
         self.attrs.write(srq::RESP_MAX_WR, &create.max_wr)?;
         self.attrs.write(srq::RESP_MAX_SGE, &create.max_sge)?;

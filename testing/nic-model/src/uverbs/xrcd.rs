@@ -69,7 +69,7 @@ impl Call<'_> {
         }
         let exclusive = flags & libc::O_EXCL != 0;
         let number = self.core.xrcds.open(file, create, exclusive)?;
-        let handle = self.file.objects.insert(Kind::Xrcd { number }, &[]);
+        let handle = self.file.objects.insert(Kind::Xrcd(number), &[]);
         self.respond(&handle)
     }
 }
