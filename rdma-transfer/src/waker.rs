@@ -11,10 +11,10 @@ use rustix::io::Errno;
 
 /// Wakes a thread that waits in [`wait_readable`].
 #[derive(Clone, Debug)]
-pub(crate) struct Waker(Arc<Event>);
+pub(crate) struct Waker(Arc<EventFd>);
 
 #[derive(Debug)]
-struct Event {
+struct EventFd {
     fd: OwnedFd,
     /// The thread was woken, and has not noticed it. It needs no other system call until then.
     is_set: AtomicBool,
@@ -25,7 +25,7 @@ impl Waker {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| from_rustix("eventfd", errno))?;
         let is_set = AtomicBool::new(false);
-        Ok(Self(Arc::new(Event { fd, is_set })))
+        Ok(Self(Arc::new(EventFd { fd, is_set })))
     }
 
     pub(crate) fn wake(&self) {
