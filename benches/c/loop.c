@@ -277,6 +277,28 @@ static inline int batch_extended(struct loop *loop)
 
 MEASURED(batch_extended)
 
+/* Batches of fewer requests. */
+#define MEASURED_BATCH_OF(n)								\
+	static inline int batch_of_##n(struct loop *loop)					\
+	{											\
+		int count = poll_classic(loop);							\
+												\
+		return post_extended(loop, n) ? -1 : count;					\
+	}											\
+	MEASURED(batch_of_##n)
+
+MEASURED_BATCH_OF(2)
+MEASURED_BATCH_OF(4)
+MEASURED_BATCH_OF(8)
+
+/* A poll that finds nothing. */
+static inline int poll_empty(struct loop *loop)
+{
+	return poll_classic(loop);
+}
+
+MEASURED(poll_empty)
+
 static inline int batch_stamped(struct loop *loop)
 {
 	int count = poll_stamped(loop, 0);

@@ -4,10 +4,11 @@
 #![allow(unsafe_code, reason = "calls the C loop")]
 
 use std::ffi::{c_int, c_void};
+use std::mem::replace;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use ibverbs::{AsRaw, Error, ErrorKind, Result};
+use ibverbs::{AsRaw, Error, ErrorKind, QpOptions, QueueMap, Rc, Result, wr};
 
 use crate::raw::{
     RawLoop, measured_raw_batch_classic, measured_raw_batch_extended, measured_raw_batch_in_place,
@@ -17,15 +18,18 @@ use crate::raw::{
 };
 use crate::rig::{
     BATCH, FIRST_RECEIVES, MESSAGE_LEN, PeerStep, Rig, Verbs, peer_step_nothing, peer_step_receive,
-    peer_step_receive_batch, peer_step_send,
+    peer_step_send,
 };
 use crate::safe::{
-    Lending, measured_rust_batch_buf, measured_rust_batch_held, measured_rust_batch_lent,
-    measured_rust_recv_buf, measured_rust_recv_held, measured_rust_recv_lent,
-    measured_rust_send_buf, measured_rust_send_held, measured_rust_send_lent,
-    measured_rust_stamped_batch_buf, measured_rust_stamped_batch_held,
-    measured_rust_stamped_recv_buf, measured_rust_stamped_recv_held,
-    measured_rust_stamped_send_buf, measured_rust_stamped_send_held,
+    Lending, Many, measured_rust_batch_buf, measured_rust_batch_held, measured_rust_batch_lent,
+    measured_rust_batch_of_1, measured_rust_batch_of_2, measured_rust_batch_of_4,
+    measured_rust_batch_of_8, measured_rust_poll_empty, measured_rust_recv_buf,
+    measured_rust_recv_held, measured_rust_recv_lent, measured_rust_send_buf,
+    measured_rust_send_held, measured_rust_send_lent, measured_rust_send_of_16,
+    measured_rust_send_of_256, measured_rust_send_of_4096, measured_rust_stamped_batch_buf,
+    measured_rust_stamped_batch_held, measured_rust_stamped_recv_buf,
+    measured_rust_stamped_recv_held, measured_rust_stamped_send_buf,
+    measured_rust_stamped_send_held,
 };
 
 /// One measured function.
@@ -61,6 +65,11 @@ enum Run {
     Lent(
         Role,
         fn(&mut Lending<'_, '_, '_>, c_int, PeerStep, *mut c_void) -> Result<usize>,
+    ),
+    /// With the number of queue pairs.
+    Many(
+        usize,
+        fn(&mut Many, c_int, PeerStep, *mut c_void) -> Result<usize>,
     ),
 }
 
@@ -114,6 +123,10 @@ c_functions! {
     measured_c_send_in_place
     measured_c_batch_classic
     measured_c_batch_extended
+    measured_c_batch_of_2
+    measured_c_batch_of_4
+    measured_c_batch_of_8
+    measured_c_poll_empty
     measured_c_batch_stamped
     measured_c_batch_in_place
     measured_c_recv_classic
@@ -136,7 +149,7 @@ type QpRaw = rdma_sys::ibv_qp;
 type CqRaw = <ibverbs::CompletionQueue as AsRaw>::Raw;
 
 macro_rules! cases {
-    ($($step:literal $verbs:ident $variant:literal $requests:expr => $kind:ident $role:ident $function:ident;)*) => {
+    ($($step:literal $verbs:ident $variant:literal $requests:expr => $kind:ident $role:tt $function:ident;)*) => {
         [$(Case {
             step: $step,
             verbs: Verbs::$verbs,
@@ -227,6 +240,42 @@ pub const LENT: [Case; 6] = cases! {
     "receive" Extended "lent" 1 => Lent Receiver measured_rust_recv_lent;
 };
 
+/// Steps beside those of the table, each with the C program that it is compared with.
+pub const OTHERS: [[Case; 2]; 8] = [
+    cases! {
+        "batch of 1" Extended "C" 1 => C Sender measured_c_send_extended;
+        "batch of 1" Extended "held" 1 => Rust Sender measured_rust_batch_of_1;
+    },
+    cases! {
+        "batch of 2" Extended "C" 2 => C Sender measured_c_batch_of_2;
+        "batch of 2" Extended "held" 2 => Rust Sender measured_rust_batch_of_2;
+    },
+    cases! {
+        "batch of 4" Extended "C" 4 => C Sender measured_c_batch_of_4;
+        "batch of 4" Extended "held" 4 => Rust Sender measured_rust_batch_of_4;
+    },
+    cases! {
+        "batch of 8" Extended "C" 8 => C Sender measured_c_batch_of_8;
+        "batch of 8" Extended "held" 8 => Rust Sender measured_rust_batch_of_8;
+    },
+    cases! {
+        "send of one of 16" Extended "C" 1 => C Sender measured_c_send_extended;
+        "send of one of 16" Extended "held" 1 => Many 16 measured_rust_send_of_16;
+    },
+    cases! {
+        "send of one of 256" Extended "C" 1 => C Sender measured_c_send_extended;
+        "send of one of 256" Extended "held" 1 => Many 256 measured_rust_send_of_256;
+    },
+    cases! {
+        "send of one of 4096" Extended "C" 1 => C Sender measured_c_send_extended;
+        "send of one of 4096" Extended "held" 1 => Many 4096 measured_rust_send_of_4096;
+    },
+    cases! {
+        "empty poll" Extended "C" 0 => C Sender measured_c_poll_empty;
+        "empty poll" Extended "held" 0 => Rust Sender measured_rust_poll_empty;
+    },
+];
+
 /// Owns the state of the C loop.
 struct CLoop(NonNull<CLoopState>);
 
@@ -277,6 +326,7 @@ impl Case {
     /// Fails if a request fails, or if not all requests of an iteration complete.
     pub fn run(&self, rig: &mut Rig, times: usize) -> Result<()> {
         let times = c_int::try_from(times).unwrap_or(c_int::MAX);
+        rig.requests = self.requests;
         match self.run {
             Run::Rust(role, measured) => self.repeat(rig, role, times, measured, Rig::post_first),
             Run::C(role, measured) => {
@@ -317,6 +367,7 @@ impl Case {
                 };
                 self.repeat(rig, role, times, measured, |_, _, _| Ok(()))
             }
+            Run::Many(count, measured) => self.run_many(rig, count, times, measured),
             Run::Lent(role, measured) => {
                 let (mut qp, mut cq) = rig.take(role == Sender)?;
                 let mut memory = [0; MESSAGE_LEN as usize];
@@ -337,6 +388,42 @@ impl Case {
         }
     }
 
+    /// Runs a measured function that finds the queue pair of each completion among `count`.
+    fn run_many(
+        &self,
+        rig: &mut Rig,
+        count: usize,
+        times: c_int,
+        measured: fn(&mut Many, c_int, PeerStep, *mut c_void) -> Result<usize>,
+    ) -> Result<()> {
+        let source = rig.source;
+        let (sender, cq) = rig.take(true)?;
+        let pd = sender.pd().clone();
+        let options = QpOptions::new().max_send_wr(1).max_recv_wr(1);
+        let mut queue_pairs = QueueMap::default();
+        while queue_pairs.len() + 1 < count {
+            let qp = pd.create_qp::<Rc>(&cq, &cq, options)?;
+            queue_pairs.insert(qp.id(), qp);
+        }
+        let sender_id = sender.id();
+        queue_pairs.insert(sender_id, sender);
+        let mut many = Many {
+            queue_pairs,
+            cq,
+            source,
+        };
+        let mut is_first = true;
+        let measured = |rig: &mut Rig, times, peer_step| {
+            if replace(&mut is_first, false) {
+                let sender = many.queue_pairs.get_mut(&sender_id);
+                sender.map_or(Ok(()), |qp| qp.post_send(wr::send(source)))?;
+                return Ok(0);
+            }
+            measured(&mut many, times, peer_step, (&raw mut *rig).cast())
+        };
+        self.repeat(rig, Sender, times, measured, |_, _, _| Ok(()))
+    }
+
     /// Returns `true` if the measured function posts each completed buffer again. The first
     /// requests must then be posted before the measurement.
     fn reposts_buffers(&self) -> bool {
@@ -352,8 +439,7 @@ impl Case {
         post_first: impl FnOnce(&mut Rig, bool, usize) -> Result<()>,
     ) -> Result<()> {
         let peer_step = match role {
-            Sender if self.requests == 1 => peer_step_receive,
-            Sender => peer_step_receive_batch,
+            Sender => peer_step_receive,
             Receiver => peer_step_send,
         };
         let first = match role {
@@ -377,7 +463,7 @@ impl Case {
         // peer here.
         for _ in 0..first {
             match role {
-                Sender => rig.receive(self.requests)?,
+                Sender => rig.receive()?,
                 Receiver => rig.send()?,
             }
             nic_model::settle();

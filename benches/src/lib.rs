@@ -8,7 +8,7 @@ mod rig;
 mod safe;
 mod spread;
 
-pub use cases::{CASES, Case, LENT, VARIANTS};
+pub use cases::{CASES, Case, LENT, OTHERS, VARIANTS};
 pub use rig::{PEER_STEPS, Rig, Verbs};
 pub use spread::Spread;
 

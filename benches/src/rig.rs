@@ -61,6 +61,8 @@ pub struct Rig {
     pub(crate) bufs: Vec<Buf>,
     /// Number of requests that a measured function has completed.
     pub(crate) completed: usize,
+    /// Number of requests that it posts in each step.
+    pub(crate) requests: usize,
     _pool: Pool,
 }
 
@@ -113,6 +115,7 @@ impl Rig {
             uses_stamped,
             timestamp: 0,
             completed: 0,
+            requests: 1,
             _pool: pool,
         })
     }
@@ -185,10 +188,10 @@ impl Rig {
         }
     }
 
-    /// The step of the peer of a sender: `b` retires its receives and posts `count` new ones.
-    pub(crate) fn receive(&mut self, count: usize) -> Result<()> {
+    /// The step of the peer of a sender: `b` retires its receives and posts one for each request.
+    pub(crate) fn receive(&mut self) -> Result<()> {
         self.retire_completions(false)?;
-        for _ in 0..count {
+        for _ in 0..self.requests {
             self.b.post_recv(wr::recv(self.sink))?;
         }
         Ok(())
@@ -230,8 +233,7 @@ macro_rules! peer_steps {
 }
 
 peer_steps! {
-    peer_step_receive(rig) rig.receive(1);
-    peer_step_receive_batch(rig) rig.receive(BATCH);
+    peer_step_receive(rig) rig.receive();
     peer_step_send(rig) rig.send();
     peer_step_nothing(_rig) Ok(());
 }

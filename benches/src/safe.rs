@@ -8,7 +8,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use ibverbs::{CompletionQueue, Rc, Result, scope::LentMut, scope::Scope, wr};
+use ibverbs::{
+    CompletionQueue, Error, ErrorKind, Frozen, Held, QueueMap, QueuePair, Rc, Result,
+    scope::LentMut, scope::Scope, wr,
+};
 
 use crate::rig::{BATCH, PeerStep, Rig};
 
@@ -68,6 +71,11 @@ measured! {
             }
             Ok(())
         })?;
+    }
+
+    /// Polls an empty completion queue.
+    fn measured_rust_poll_empty(rig) {
+        rig.completed += rig.cq_a.poll()?.len();
     }
 
     /// Retires a batch of sends of buffers, and posts a batch of all buffers.
@@ -203,6 +211,77 @@ measured! {
             }
         }
     }
+}
+
+// Smaller batches.
+macro_rules! measured_batches {
+    ($($name:ident $count:literal)*) => {measured! {$(
+        /// Like `measured_rust_batch_held`.
+        fn $name(rig) {
+            let completions = rig.cq_a.poll()?;
+            rig.completed += completions.len();
+            for completion in completions {
+                rig.a.retire(completion)?.check()?;
+            }
+            let source = rig.source;
+            rig.a.batch(|batch| -> Result<()> {
+                for _ in 0..$count {
+                    batch.send(wr::send(source))?;
+                }
+                Ok(())
+            })?;
+        }
+    )*}};
+}
+
+measured_batches! {
+    measured_rust_batch_of_1 1
+    measured_rust_batch_of_2 2
+    measured_rust_batch_of_4 4
+    measured_rust_batch_of_8 8
+}
+
+/// Queue pairs that share a completion queue. One of them sends.
+pub(crate) struct Many {
+    pub(crate) queue_pairs: QueueMap<QueuePair<Rc>>,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) source: Held<Frozen>,
+}
+
+macro_rules! measured_of_many {
+    ($($name:ident $count:literal)*) => {$(
+        /// Like `measured_rust_send_held`, and finds the queue pair of each completion.
+        // SAFETY: no other symbol has this name.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub(crate) fn $name(
+            many: &mut Many,
+            times: c_int,
+            peer_step: PeerStep,
+            rig: *mut c_void,
+        ) -> Result<usize> {
+            let mut completed = 0;
+            for _ in 0..times {
+                // SAFETY: the rig is alive, and no part of it is borrowed.
+                unsafe { peer_step(rig) };
+                for completion in many.cq.poll()? {
+                    completed += 1;
+                    let Some(qp) = many.queue_pairs.get_mut(&completion.queue()) else {
+                        return Err(Error::new(ErrorKind::NotFound, "poll", stringify!($count)));
+                    };
+                    qp.retire(completion)?.check()?;
+                    qp.post_send(wr::send(many.source))?;
+                }
+            }
+            Ok(completed)
+        }
+    )*};
+}
+
+measured_of_many! {
+    measured_rust_send_of_16 16
+    measured_rust_send_of_256 256
+    measured_rust_send_of_4096 4096
 }
 
 /// A scope in which a queue pair sends or receives memory lent to it.

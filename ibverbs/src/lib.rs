@@ -260,7 +260,7 @@ pub use crate::gid::{Gid, GidIndex, GidQuery};
 // For the tools of this project, which contain no `unsafe`. Not a part of the API.
 #[doc(hidden)]
 pub use crate::heap::{set_heap_trim_threshold, set_max_heaps, trim_heap};
-pub use crate::identity::{Direction, QueueId};
+pub use crate::identity::{Direction, QueueHasher, QueueId, QueueMap};
 pub use crate::in_flight::{ForeignCompletion, Reclaimed, Retired};
 pub use crate::leak::count_leaked_object;
 pub use crate::mr::{

@@ -70,7 +70,6 @@ mod loom_tests;
 mod message;
 mod messenger;
 mod options;
-mod polling;
 mod receives;
 mod resources;
 mod rtr;

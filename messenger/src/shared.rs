@@ -8,9 +8,8 @@ use ibverbs::Result;
 
 use super::driver::{Driver, thread_waker};
 use super::endpoint::Endpoint;
-use super::polling::PollWindow;
 use super::state::{Side, State};
-use rdmacm::internal::Deadline;
+use rdmacm::internal::{Deadline, PollWindow};
 
 /// An endpoint and its driver.
 pub(crate) struct Shared {

@@ -58,6 +58,11 @@ pub struct EngineOptions {
     /// Limit of that wait, at most a day. A path that has worked for this time begins with
     /// `min_backoff` again. Default: `Duration::from_secs(5)`.
     pub max_backoff: Duration,
+    /// Maximum time for which [`Transfer::wait`](crate::Transfer::wait) polls before it sleeps. A
+    /// sleep costs several system calls and the time until the processor is available again.
+    /// Between polls, the call yields the processor. Waits that are longer make the time shorter,
+    /// down to zero. Default: `Duration::from_micros(500)`.
+    pub poll_time: Duration,
     /// `true` to poll without sleeping. Each device then occupies a processor. Default: `false`.
     pub busy_poll: bool,
     /// `true` for an engine without threads. The program calls
@@ -83,6 +88,7 @@ impl EngineOptions {
             settle: Duration::from_secs(1),
             min_backoff: Duration::from_millis(10),
             max_backoff: Duration::from_secs(5),
+            poll_time: Duration::from_micros(500),
             busy_poll: false,
             manual: false,
         }
@@ -127,6 +133,7 @@ setters! {
         settle: Duration,
         min_backoff: Duration,
         max_backoff: Duration,
+        poll_time: Duration,
         busy_poll: bool,
         manual: bool,
     }

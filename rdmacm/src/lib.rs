@@ -96,6 +96,7 @@ mod id;
 mod library;
 pub mod params;
 pub mod passive;
+mod polling;
 mod progress;
 mod reject;
 mod wait;
@@ -117,12 +118,13 @@ pub use crate::progress::Finish;
 pub use crate::progress::InProgress;
 pub use crate::reject::RejectReason;
 
-/// Items that the crate `rdma-messenger` shares. They are not part of the API, and any release may
-/// change them.
+/// Items that the crates `rdma-messenger` and `rdma-transfer` share. They are not part of the API,
+/// and any release may change them.
 #[doc(hidden)]
 pub mod internal {
     pub use crate::connection::device_check::with_fault;
     pub use crate::convert::failed;
+    pub use crate::polling::{PollWindow, Polling};
     #[cfg(feature = "tokio")]
     pub use crate::wait::Readable;
     pub use crate::wait::{Deadline, Descriptor, as_millis};

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    Completion, CompletionQueue, CqId, CqOptions, Device, Direction, GidQuery, QpOptions, QueueId,
+    Completion, CompletionQueue, CqId, CqOptions, Device, Direction, GidQuery, QpOptions, QueueMap,
     QueuePair, Rc, RcPath, wr,
 };
 
@@ -100,7 +100,7 @@ fn run() -> Result<()> {
     // The first queue pair of each pair sends the first message, so it needs one receive less.
     let pool = pd.pool(connections as usize * 4, SIZE)?;
     let take = || pool.take().ok_or("the pool is empty");
-    let mut ping_pongs = HashMap::new();
+    let mut ping_pongs = QueueMap::default();
     for (mut a, mut b) in qps {
         a.post_recv(wr::recv(take()?))?;
         for _ in 0..DEPTH {
@@ -160,7 +160,7 @@ fn run() -> Result<()> {
 /// Sends a received message back, or posts the buffer of a finished send as a receive.
 ///
 /// Returns `true` if a message was received.
-fn handle(completion: Completion<'_>, ping_pongs: &mut HashMap<QueueId, PingPong>) -> Result<bool> {
+fn handle(completion: Completion<'_>, ping_pongs: &mut QueueMap<PingPong>) -> Result<bool> {
     let PingPong { qp, remaining } = ping_pongs
         .get_mut(&completion.queue())
         .ok_or("a completion named an unknown queue pair")?;

@@ -256,7 +256,17 @@ impl CompletionQueue {
     /// or 0 if the queue was empty.
     #[cold]
     #[inline(never)]
-    fn without_entries(&mut self, max: i32, mut returned: i32) -> Result<usize> {
+    fn without_entries(&mut self, max: i32, returned: i32) -> Result<usize> {
+        if returned == 0 && self.polled == self.inner.raw {
+            self.inner.count_empty_poll();
+            return Ok(0);
+        }
+        self.poll_again(max, returned)
+    }
+
+    /// Handles a failed poll, and one under strict rules.
+    #[inline(never)]
+    fn poll_again(&mut self, max: i32, mut returned: i32) -> Result<usize> {
         let SharedCq { context, raw, .. } = &*self.inner;
         if self.polled != *raw {
             let entries = self.state.entries().as_mut_ptr();

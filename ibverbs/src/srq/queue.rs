@@ -209,9 +209,8 @@ impl SharedReceiveQueue {
     ///
     /// # Example
     /// ```no_run
-    /// use std::collections::HashMap;
-    /// use ibverbs::{CompletionQueue, QueueId, QueuePair, Rc, SharedReceiveQueue, wr};
-    /// # fn f(cq: &mut CompletionQueue, srq: &mut SharedReceiveQueue, clients: &mut HashMap<QueueId, QueuePair<Rc>>) -> ibverbs::Result<()> {
+    /// use ibverbs::{CompletionQueue, QueueMap, QueuePair, Rc, SharedReceiveQueue, wr};
+    /// # fn f(cq: &mut CompletionQueue, srq: &mut SharedReceiveQueue, clients: &mut QueueMap<QueuePair<Rc>>) -> ibverbs::Result<()> {
     /// for completion in cq.poll()? {
     ///     let client = srq.queue_pair(&completion);
     ///     let request = srq.retire(completion)?.into_buf();

@@ -11,11 +11,10 @@ use ibverbs::Result;
 use tokio::runtime::Handle;
 
 use crate::driver::{Driver, Waiting};
-use crate::polling::Polling;
 use crate::shared::Shared;
 use crate::state::{Side, State};
 use crate::{Message, SendBuffer};
-use rdmacm::internal::{Descriptor, Readable};
+use rdmacm::internal::{Descriptor, Polling, Readable};
 
 /// The descriptor of a driver, registered with tokio. All messengers of the driver share it.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, MemoryOptions, Result};
@@ -215,7 +215,8 @@ impl Engine {
 
     /// Returns the counter of an immediate value. It also counts what arrived before this call.
     pub fn imm_counter(&self, value: u32) -> ImmCounter {
-        ImmCounter::new(&self.0.core.immediates, value)
+        let core: Weak<Core> = Arc::downgrade(&self.0.core);
+        ImmCounter::new(&self.0.core.immediates, value, core)
     }
 
     /// Advances an engine without threads ([`EngineOptions::manual`]) once. `now` is the time for

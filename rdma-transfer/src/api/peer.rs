@@ -21,6 +21,7 @@ use crate::protocol::message::{MAX_NAME, Message, VERSION};
 use crate::protocol::path::PathStatus;
 use crate::protocol::progress::Progress;
 use crate::protocol::remote_region::RemoteRegion;
+use crate::protocol::signal::Poll;
 use crate::protocol::stripe::{Span, distribute};
 use crate::protocol::work::Operation;
 use crate::runtime::peer::PeerInner;
@@ -254,7 +255,14 @@ pub(crate) fn submit(
             }
         }
     });
-    Ok(Transfer::new(progress))
+    let window = plans.first().map(|plan| &plan.core().window);
+    let window = window.cloned().unwrap_or_default();
+    let peer = |plan: &Plan<'_>| -> Weak<dyn Poll> { plan.peer.0.inner.this.clone() };
+    Ok(Transfer::new(
+        progress,
+        plans.iter().map(peer).collect(),
+        window,
+    ))
 }
 
 impl Plan<'_> {
@@ -344,9 +352,10 @@ impl Plan<'_> {
             progress: Arc::clone(progress),
             failure: OnceLock::new(),
         });
-        let now = state.now.unwrap_or_else(Instant::now);
         // One that no clock reaches is no limit.
-        let deadline = options.deadline.and_then(|time| now.checked_add(time));
+        let now = state.now;
+        let at = |time| now.unwrap_or_else(Instant::now).checked_add(time);
+        let deadline = options.deadline.and_then(at);
         if let Some(deadline) = deadline {
             state.deadlines.add(deadline, &transfer);
         }
@@ -360,7 +369,7 @@ impl Plan<'_> {
             state.add(path, Waiting::new(job, spans));
         }
         for path in paths {
-            state.post(path, now);
+            state.post(path);
         }
     }
 }

@@ -128,7 +128,7 @@ impl Pair {
         };
         let events = queue.drain();
         let core = &self.peers[0].0.inner.core;
-        state.drained(core, 0, &mut queue, events, waiting, self.now);
+        state.drained(core, 0, &mut queue, events, waiting);
         *queue
     }
 

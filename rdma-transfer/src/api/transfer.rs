@@ -1,13 +1,15 @@
 //! Transfers and their progress.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind, Result};
+use rdmacm::internal::PollWindow;
 
 use crate::failure::{Failure, lock};
-use crate::protocol::progress::Progress;
+use crate::protocol::progress::{Progress, State};
+use crate::protocol::signal::Poll;
 
 /// A transfer in flight. Dropping it does not end the transfer.
 ///
@@ -26,11 +28,22 @@ use crate::protocol::progress::Progress;
 #[must_use = "a transfer can fail; wait for it"]
 pub struct Transfer {
     progress: Arc<Progress>,
+    /// The peers that can end it, for a thread that waits.
+    peers: Vec<Weak<dyn Poll>>,
+    window: Arc<PollWindow>,
 }
 
 impl Transfer {
-    pub(crate) fn new(progress: Arc<Progress>) -> Self {
-        Self { progress }
+    pub(crate) fn new(
+        progress: Arc<Progress>,
+        peers: Vec<Weak<dyn Poll>>,
+        window: Arc<PollWindow>,
+    ) -> Self {
+        Self {
+            progress,
+            peers,
+            window,
+        }
     }
 
     /// Waits until the transfer has ended. After `Ok`, all bytes have been transferred.
@@ -54,12 +67,14 @@ impl Transfer {
     /// returns `false`, and if [`is_confirmed`](Self::is_confirmed) returns `false`. After
     /// `Disconnected`, the other peers of a group have received all bytes.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
-        let state = lock(&self.progress.state);
-        let (state, _) = self
-            .progress
-            .ended
-            .wait_timeout_while(state, timeout, |state| state.in_flight > 0)
-            .unwrap_or_else(PoisonError::into_inner);
+        let Progress { state, ended, .. } = &*self.progress;
+        let poll = || {
+            for peer in self.peers.iter().filter_map(Weak::upgrade) {
+                peer.poll_for_caller();
+            }
+        };
+        let is_waiting = |state: &State| state.in_flight > 0;
+        let state = ended.wait_while(state, timeout, &self.window, poll, is_waiting);
         if state.in_flight > 0 {
             let what = format!(
                 "{} of {} bytes are transferred after {timeout:?}",
@@ -124,7 +139,7 @@ mod tests {
     #[test]
     fn a_transfer_ends_with_its_last_job() {
         let progress = Progress::new(2, 100, Arc::default());
-        let transfer = Transfer::new(Arc::clone(&progress));
+        let transfer = Transfer::new(Arc::clone(&progress), Vec::new(), Arc::default());
         let failure = Failure::new(ErrorKind::Completion, "first");
         progress.end_job(Some(&failure));
         progress.add_bytes(30);
@@ -141,7 +156,7 @@ mod tests {
     #[test]
     fn canceling_a_transfer_that_has_ended_changes_nothing() {
         let progress = Progress::new(1, 0, Arc::default());
-        let transfer = Transfer::new(Arc::clone(&progress));
+        let transfer = Transfer::new(Arc::clone(&progress), Vec::new(), Arc::default());
         progress.end_job(None);
         transfer.cancel();
         transfer.wait(Duration::ZERO).expect("it was complete");

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
@@ -16,21 +17,19 @@ use ibverbs::{
 use crate::failure::{Failure, lock};
 use crate::memory::region::{ACCESS, Domain};
 use crate::options::EngineOptions;
+use crate::protocol::signal::Poll;
 use crate::waker::Waker;
 
 /// Maximum number of READs in flight on a queue pair.
 const MAX_READS: u32 = 16;
 
-/// Maximum number of events of completion queues that are processed before everything else. A peer
-/// that sends without pause causes events without end.
-const MAX_EVENTS: usize = 256;
-
 /// A peer, as the threads of an engine use it.
-pub(crate) trait Handler: Send + Sync {
+pub(crate) trait Handler: Poll {
     /// Advances all paths of a device.
     fn poll(&self, device: usize, now: Instant);
-    /// Advances one path.
-    fn poll_path(&self, path: usize, now: Instant);
+    /// Advances one path. Returns `false` if callers have polled it since the last call, and it was
+    /// not advanced.
+    fn poll_path(&self, path: usize, now: Instant) -> bool;
     /// Ends the queue pair of a path.
     fn fail_path(&self, path: usize, reason: &Failure);
     /// Processes a limited number of control messages. Returns `true` if more may have arrived.
@@ -175,17 +174,16 @@ impl Nic {
         Some((peer.upgrade()?, path))
     }
 
-    /// Advances the paths whose completion queues have reported an event.
-    pub(crate) fn poll_completions(&self, now: Instant) {
-        let Some(open) = self.device() else {
-            return;
-        };
-        for _ in 0..MAX_EVENTS {
-            let Ok(Some(cq)) = open.channel.try_next() else {
-                return;
-            };
-            if let Some((peer, path)) = self.path(cq) {
-                peer.poll_path(path, now);
+    /// Advances the paths whose completion queues are in `unarmed`, or have reported one of at most
+    /// `max` events. Replaces `unarmed` by those that callers poll, which are not armed.
+    pub(crate) fn poll_completions(&self, now: Instant, max: usize, unarmed: &mut Vec<CqId>) {
+        let earlier = std::mem::take(unarmed);
+        let open = self.device();
+        let next = || open.as_ref()?.channel.try_next().ok()?;
+        for cq in earlier.into_iter().chain(iter::from_fn(next).take(max)) {
+            let path = self.path(cq);
+            if path.is_some_and(|(peer, path)| !peer.poll_path(path, now)) {
+                unarmed.push(cq);
             }
         }
     }

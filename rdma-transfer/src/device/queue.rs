@@ -62,10 +62,15 @@ pub(crate) struct Queue {
     records: Records,
     /// Number of requests since the last signaled one.
     unsignaled: usize,
-    /// Time of the last completion, or of the first request after the queue was empty.
-    progress_at: Instant,
+    /// Time since when no completion has arrived, known from the first call of
+    /// [`waits_since`](Self::waits_since) after it. Posting and polling need no clock.
+    waits_since: Option<Instant>,
+    /// The time of the last step in an engine without threads.
+    pub(crate) now: Option<Instant>,
     /// Number of polls since the last event that found completions without one.
     silent: u32,
+    /// A caller has polled it since the last event.
+    is_polled_by_caller: bool,
     /// Parts of regions that the queue pair holds, by the number of the region and of the part.
     tokens: HashMap<(u64, usize), HeldRegion>,
     /// Regions that were dropped, and that requests in flight may use.
@@ -129,7 +134,6 @@ impl Queue {
         path: Option<RcPath>,
         options: &EngineOptions,
         accepts: bool,
-        now: Instant,
     ) -> Result<Self> {
         let pd = &open.pd;
         let (sends, receives) = (options.max_send_wr, options.max_recv_wr);
@@ -176,8 +180,10 @@ impl Queue {
             generation: open.generation,
             records,
             unsignaled: 0,
-            progress_at: now,
+            waits_since: None,
+            now: None,
             silent: 0,
+            is_polled_by_caller: false,
             tokens: HashMap::new(),
             releasing: Vec::new(),
             releases: 0,
@@ -214,13 +220,16 @@ impl Queue {
     }
 
     /// Returns the time since when requests are in flight without a completion.
-    pub(crate) fn waits_since(&self) -> Option<Instant> {
-        (self.records.len() > 0).then_some(self.progress_at)
+    pub(crate) fn waits_since(&mut self, now: Instant) -> Option<Instant> {
+        let is_waiting = self.records.len() > 0;
+        is_waiting.then(|| *self.waits_since.get_or_insert(now))
     }
 
-    /// Records an event of the completion queue.
-    pub(crate) fn note_event(&mut self) {
+    /// Records an event of the completion queue. Returns `true` if a caller has polled the queue
+    /// since the last one.
+    pub(crate) fn note_event(&mut self) -> bool {
         self.silent = 0;
+        std::mem::take(&mut self.is_polled_by_caller)
     }
 
     /// Returns `true` if completions arrive without events.
@@ -241,27 +250,39 @@ impl Queue {
         destroyed
     }
 
-    /// Retires the completions that have arrived.
-    pub(crate) fn poll(
-        &mut self,
-        now: Instant,
-        mut report: impl FnMut(Event),
-    ) -> std::result::Result<(), Fault> {
+    /// Retires the completions that have arrived. A later one causes an event.
+    pub(crate) fn poll(&mut self, report: impl FnMut(Event)) -> std::result::Result<(), Fault> {
         // Armed before it is polled, so that a later completion causes an event.
         self.cq.arm(false)?;
         // What an earlier poll has left causes no event.
-        let mut is_first = !std::mem::take(&mut self.is_behind);
+        let was_behind = std::mem::take(&mut self.is_behind);
+        let polled = self.retire_all(report)?;
+        self.silent += u32::from(polled > 0 && !was_behind);
+        Ok(())
+    }
+
+    /// Retires the completions that have arrived, for a caller that polls again if it needs more.
+    /// The queue is not armed: what is left was announced by an event, or will be.
+    pub(crate) fn poll_for_caller(
+        &mut self,
+        report: impl FnMut(Event),
+    ) -> std::result::Result<(), Fault> {
+        self.is_polled_by_caller = true;
+        self.retire_all(report).map(drop)
+    }
+
+    /// Retires completions, and returns their number.
+    fn retire_all(&mut self, mut report: impl FnMut(Event)) -> std::result::Result<usize, Fault> {
         let mut polled = 0;
         loop {
             let Some(qp) = self.qp.get() else {
-                return Ok(());
+                return Ok(polled);
             };
             let completions = self.cq.poll()?;
             if completions.is_empty() {
-                return Ok(());
+                return Ok(polled);
             }
-            self.progress_at = now;
-            self.silent += u32::from(std::mem::take(&mut is_first));
+            self.waits_since = self.now;
             for completion in completions {
                 polled += 1;
                 let retired = qp.retire(completion).map_err(Error::from)?;
@@ -274,7 +295,7 @@ impl Queue {
             }
             if polled >= self.max_polled {
                 self.is_behind = true;
-                return Ok(());
+                return Ok(polled);
             }
         }
     }
@@ -309,19 +330,14 @@ impl Queue {
     }
 
     /// Records the number of messages that have arrived at the peer.
-    pub(crate) fn acknowledge(
-        &mut self,
-        count: u64,
-        now: Instant,
-        report: impl FnMut(Event),
-    ) -> Result<()> {
-        self.progress_at = now;
+    pub(crate) fn acknowledge(&mut self, count: u64, report: impl FnMut(Event)) -> Result<()> {
+        self.waits_since = self.now;
         self.records.acknowledge(count, report)
     }
 
     /// Posts a message that shows that the path works.
-    pub(crate) fn post_probe(&mut self, now: Instant) -> Result<()> {
-        let number = self.record(None, None, false, now);
+    pub(crate) fn post_probe(&mut self) -> Result<()> {
+        let number = self.record(None, None, false);
         let bytes = Notice::PROBE.to_bytes();
         let probe = wr::send(wr::Inline(&bytes)).tag(number);
         let qp = self.qp.get().ok_or_else(not_connected)?;
@@ -329,20 +345,26 @@ impl Queue {
     }
 
     /// Posts requests of the waiting jobs while the queue pair has free slots, with one doorbell
-    /// for up to [`BATCH`] of them.
+    /// for up to [`BATCH`] of them. A few requests wait while the device has enough others, so that
+    /// they share a doorbell.
     pub(crate) fn post(
         &mut self,
         waiting: &mut VecDeque<Waiting>,
         keys: &Keys<'_>,
-        now: Instant,
     ) -> std::result::Result<(), Fault> {
+        let requests = waiting.iter().map(|job| job.spans.len().max(1));
+        let is_short = requests.take(UNSIGNALED).sum::<usize>() < UNSIGNALED;
+        // One of so many requests in flight is signaled.
+        if is_short && self.records.posted() >= UNSIGNALED {
+            return Ok(());
+        }
         loop {
             let left = self.max_in_flight.saturating_sub(self.records.posted());
             let qp = self.qp.get().ok_or_else(not_connected)?;
             let count = qp.send_slots_free().min(left).min(BATCH);
             self.batch.clear();
             while self.batch.len() < count {
-                let Some(request) = self.next_request(waiting, keys, now)? else {
+                let Some(request) = self.next_request(waiting, keys)? else {
                     break;
                 };
                 self.batch.push(request);
@@ -366,7 +388,6 @@ impl Queue {
         &mut self,
         waiting: &mut VecDeque<Waiting>,
         keys: &Keys<'_>,
-        now: Instant,
     ) -> std::result::Result<Option<Request>, Fault> {
         let Some(front) = waiting.front_mut() else {
             return Ok(None);
@@ -384,7 +405,7 @@ impl Queue {
         if is_last {
             waiting.pop_front();
         }
-        let number = self.record(Some(&job), span, is_last, now);
+        let number = self.record(Some(&job), span, is_last);
         let content = match span {
             None if has_notice => Content::Notice(job.notice().to_bytes()),
             None => Content::Notice(Notice::PROBE.to_bytes()),
@@ -424,15 +445,9 @@ impl Queue {
     }
 
     /// Records a request as in flight, and returns its number.
-    fn record(
-        &mut self,
-        job: Option<&Arc<Job>>,
-        span: Option<Span>,
-        is_last: bool,
-        now: Instant,
-    ) -> u64 {
+    fn record(&mut self, job: Option<&Arc<Job>>, span: Option<Span>, is_last: bool) -> u64 {
         if self.records.len() == 0 {
-            self.progress_at = now;
+            self.waits_since = self.now;
         }
         self.records.add(job, span, is_last)
     }

@@ -2,12 +2,14 @@
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind, Result};
+use rdmacm::internal::PollWindow;
 
 use crate::failure::lock;
+use crate::protocol::signal::{Poll, Signal};
 
 /// Maximum number of different values that are counted for a peer at the same time, and for all
 /// peers together that are gone. The limits bound the memory that a peer can make this engine use.
@@ -32,13 +34,16 @@ const MAX_VALUES: usize = 1 << 16;
 pub struct ImmCounter {
     immediates: Arc<Immediates>,
     value: u32,
+    /// Counts what has arrived, for a thread that waits.
+    engine: Weak<dyn Poll>,
 }
 
 impl ImmCounter {
-    pub(crate) fn new(immediates: &Arc<Immediates>, value: u32) -> Self {
+    pub(crate) fn new(immediates: &Arc<Immediates>, value: u32, engine: Weak<dyn Poll>) -> Self {
         Self {
             immediates: Arc::clone(immediates),
             value,
+            engine,
         }
     }
 
@@ -56,13 +61,18 @@ impl ImmCounter {
     /// [`Peer::is_connected`](crate::Peer::is_connected) returns `false`.
     pub fn wait(&self, transfers: u64, timeout: Duration) -> Result<()> {
         let value = self.value;
-        let (mut counts, _) = self
-            .immediates
-            .arrived
-            .wait_timeout_while(lock(&self.immediates.counts), timeout, |counts| {
-                counts.total(value) < transfers
-            })
-            .unwrap_or_else(PoisonError::into_inner);
+        let Immediates {
+            counts,
+            arrived,
+            window,
+        } = &*self.immediates;
+        let poll = || {
+            if let Some(engine) = self.engine.upgrade() {
+                engine.poll_for_caller();
+            }
+        };
+        let is_waiting = |counts: &Counts| counts.total(value) < transfers;
+        let mut counts = arrived.wait_while(counts, timeout, window, poll, is_waiting);
         let arrived = counts.total(value);
         if arrived < transfers {
             let what = format!(
@@ -150,7 +160,18 @@ fn subtract(values: &mut Values, value: u32, transfers: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Immediates {
     counts: Mutex<Counts>,
-    arrived: Condvar,
+    arrived: Signal,
+    window: PollWindow,
+}
+
+impl Immediates {
+    /// Waits poll for up to `poll_time` before they sleep.
+    pub(crate) fn new(poll_time: Duration) -> Self {
+        Self {
+            window: PollWindow::new(poll_time),
+            ..Self::default()
+        }
+    }
 }
 
 /// The immediates that have arrived from a peer, which is gone when this value is dropped.
@@ -187,7 +208,7 @@ impl PeerImmediates {
         for values in [values, totals] {
             *values.entry(value).or_insert(0) += 1;
         }
-        self.immediates.arrived.notify_all();
+        self.immediates.arrived.notify();
         Ok(())
     }
 }
@@ -203,11 +224,17 @@ impl Drop for PeerImmediates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::shared::Core;
+
+    /// Returns a counter without an engine.
+    fn counter(immediates: &Arc<Immediates>, value: u32) -> ImmCounter {
+        ImmCounter::new(immediates, value, Weak::<Core>::new())
+    }
 
     #[test]
     fn waiting_subtracts_what_it_waited_for() {
         let immediates = Arc::new(Immediates::default());
-        let counter = ImmCounter::new(&immediates, 5);
+        let counter = counter(&immediates, 5);
         let peers = [(); 2].map(|()| PeerImmediates::new(&immediates));
         for (peer, value) in [(0, 5), (1, 6), (1, 5), (0, 5)] {
             peers[peer].add(value).expect("few values");
@@ -229,7 +256,7 @@ mod tests {
     #[test]
     fn waiting_ends_when_the_last_transfer_arrives() {
         let immediates = Arc::new(Immediates::default());
-        let counter = ImmCounter::new(&immediates, 5);
+        let counter = counter(&immediates, 5);
         let peer = PeerImmediates::new(&immediates);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| counter.wait(2, Duration::from_secs(60)));
@@ -253,7 +280,7 @@ mod tests {
     #[test]
     fn the_values_of_a_peer_do_not_limit_those_of_another() {
         let immediates = Arc::new(Immediates::default());
-        let count = |value| ImmCounter::new(&immediates, value).count();
+        let count = |value| counter(&immediates, value).count();
         let last = u32::try_from(MAX_VALUES).expect("fits");
         let hostile = fill(&immediates, 1..=last);
         let honest = PeerImmediates::new(&immediates);
@@ -269,10 +296,10 @@ mod tests {
             "those of one are forgotten"
         );
         assert_eq!(lock(&immediates.counts).peers.len(), 1);
-        ImmCounter::new(&immediates, 0)
+        counter(&immediates, 0)
             .wait(1, Duration::ZERO)
             .expect("of a peer that is gone");
-        ImmCounter::new(&immediates, 1)
+        counter(&immediates, 1)
             .wait(1, Duration::ZERO)
             .expect("of a peer that is gone");
         let counts = lock(&immediates.counts);

@@ -12,6 +12,7 @@ pub(crate) mod progress;
 mod protection;
 pub(crate) mod records;
 pub(crate) mod remote_region;
+pub(crate) mod signal;
 pub(crate) mod stripe;
 pub(crate) mod work;
 

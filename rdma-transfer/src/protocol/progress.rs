@@ -1,15 +1,16 @@
 //! The progress of a transfer, which its jobs report and the program waits for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 
 use crate::failure::{Failure, lock};
+use crate::protocol::signal::Signal;
 
 /// The progress of a transfer.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) state: Mutex<State>,
-    pub(crate) ended: Condvar,
+    pub(crate) ended: Signal,
     /// Number of canceled transfers of the engine, so that peers look for their jobs.
     cancels: Arc<AtomicU64>,
 }
@@ -38,7 +39,7 @@ impl Progress {
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            ended: Condvar::new(),
+            ended: Signal::default(),
             cancels,
         })
     }
@@ -55,7 +56,9 @@ impl Progress {
         if state.failure.is_none() {
             state.failure = failure.cloned();
         }
-        self.ended.notify_all();
+        if state.in_flight == 0 {
+            self.ended.notify();
+        }
     }
 
     /// Records that a job ends although the peer has not confirmed that no device of its side

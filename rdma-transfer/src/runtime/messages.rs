@@ -109,11 +109,11 @@ impl State {
             Message::Settled { path, epoch, known } => {
                 if let Some(path) = self.path(path, epoch)? {
                     let jobs = path.settled(&known, now)?;
-                    self.settled(jobs, now);
+                    self.settled(jobs);
                 }
             }
             Message::Received { path, epoch, count } => {
-                self.received(core, path, epoch, count, now)?;
+                self.received(core, path, epoch, count)?;
             }
             Message::Abandoned { transfer } => self.arrivals.abandon(transfer)?,
             Message::Key {
@@ -208,7 +208,7 @@ impl State {
     }
 
     /// Ends the jobs of an epoch that have arrived. The others continue on other paths.
-    fn settled(&mut self, jobs: Vec<(Waiting, Fate)>, now: Instant) {
+    fn settled(&mut self, jobs: Vec<(Waiting, Fate)>) {
         for (waiting, fate) in jobs {
             let transfer = &waiting.job.transfer;
             match fate {
@@ -227,7 +227,7 @@ impl State {
             }
             self.assign(waiting);
         }
-        self.post_all(now);
+        self.post_all();
     }
 
     /// Tells the peer how many messages have arrived.
@@ -245,22 +245,15 @@ impl State {
     }
 
     /// Processes the report of the peer about messages that have arrived.
-    fn received(
-        &mut self,
-        core: &Core,
-        number: usize,
-        epoch: u64,
-        count: u64,
-        now: Instant,
-    ) -> Result<()> {
+    fn received(&mut self, core: &Core, number: usize, epoch: u64, count: u64) -> Result<()> {
         // The queue pair can be closing.
         let Some(queue) = self.path(number, epoch)?.and_then(Path::queue) else {
             return Ok(());
         };
         let mut events = Vec::new();
-        queue.acknowledge(count, now, |event| events.push(event))?;
-        self.process(core, number, events, now);
-        self.post(number, now);
+        queue.acknowledge(count, |event| events.push(event))?;
+        self.process(core, number, events);
+        self.post(number);
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use crate::device::nic::Handler;
 use crate::device::queue::Queue;
 use crate::failure::{Failure, lock};
 use crate::protocol::message::Message;
+use crate::protocol::signal::Poll;
 use crate::runtime::shared::Core;
 use crate::runtime::state::State;
 
@@ -30,8 +31,9 @@ pub(crate) struct PeerInner {
 }
 
 impl PeerInner {
-    /// Handles the next message of the peer. Returns `false` if there is none.
-    fn handle_message(&self, now: Instant) -> bool {
+    /// Handles the next message of the peer. Returns `false` if there is none. A message that other
+    /// threads may wait for sets `concerns_others`.
+    fn handle_message(&self, now: Instant, concerns_others: &mut bool) -> bool {
         let mut state = lock(&self.state);
         if !state.can_receive(now) {
             return false;
@@ -39,6 +41,7 @@ impl PeerInner {
         let message = state.receive(now);
         let has_message = message.is_some();
         if let Some(message) = message {
+            *concerns_others |= !matches!(message, Message::Received { .. });
             state.handle(&self.core, message, now);
         }
         has_message
@@ -86,7 +89,7 @@ impl PeerInner {
                     drop(state);
                     let created = nic.usable().and_then(|(open, path)| {
                         let options = &self.core.options;
-                        let queue = Queue::create(device, &open, path, options, accepts, now)?;
+                        let queue = Queue::create(device, &open, path, options, accepts)?;
                         let address = queue.address()?;
                         Ok((queue, address))
                     });
@@ -112,7 +115,7 @@ impl PeerInner {
                     nic.remove(queue.cq_id());
                     let events = queue.drain();
                     state = lock(&self.state);
-                    state.drained(&self.core, number, &mut queue, events, waiting, now);
+                    state.drained(&self.core, number, &mut queue, events, waiting);
                     drop(state);
                     let destroyed = queue.destroy();
                     state = lock(&self.state);
@@ -123,6 +126,14 @@ impl PeerInner {
                     self.changed.notify_all();
                 }
             }
+        }
+    }
+}
+
+impl Poll for PeerInner {
+    fn poll_for_caller(&self) {
+        if !self.core.options.manual {
+            lock(&self.state).poll_for_caller(&self.core);
         }
     }
 }
@@ -140,13 +151,15 @@ impl Handler for PeerInner {
         }
     }
 
-    fn poll_path(&self, path: usize, now: Instant) {
+    fn poll_path(&self, path: usize, now: Instant) -> bool {
         let mut state = lock(&self.state);
-        if let Some(queue) = state.paths.get_mut(path).and_then(|path| path.queue()) {
-            queue.note_event();
+        let queue = state.paths.get_mut(path).and_then(|path| path.queue());
+        if queue.is_some_and(Queue::note_event) {
+            return false;
         }
         drop(state);
         self.run_path(path, now);
+        true
     }
 
     fn fail_path(&self, path: usize, reason: &Failure) {
@@ -156,17 +169,20 @@ impl Handler for PeerInner {
     }
 
     fn poll_control(&self, now: Instant) -> bool {
-        let mut messages = 0;
+        let (mut messages, mut concerns_others) = (0, false);
         // Callers of the program get the lock after each message.
-        while messages < MAX_MESSAGES && self.handle_message(now) {
+        while messages < MAX_MESSAGES && self.handle_message(now, &mut concerns_others) {
             messages += 1;
         }
-        let is_ending = {
+        let (has_ended, is_ending) = {
             let state = lock(&self.state);
-            state.ended.is_some() && !state.is_closed()
+            let has_ended = state.ended.is_some();
+            (has_ended, has_ended && !state.is_closed())
         };
-        self.changed.notify_all();
-        if messages > 0 || is_ending {
+        if concerns_others || has_ended {
+            self.changed.notify_all();
+        }
+        if concerns_others || is_ending {
             self.core.nics.iter().for_each(|nic| nic.waker.wake());
         }
         messages == MAX_MESSAGES

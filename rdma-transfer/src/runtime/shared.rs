@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Error, ErrorKind, Result};
+use ibverbs::{CqId, Error, ErrorKind, Result};
+use rdmacm::internal::PollWindow;
 
 use crate::deferred;
 use crate::device::nic::{Handler, Nic};
@@ -14,12 +15,32 @@ use crate::failure::lock;
 use crate::memory::region::{Domain, Owner, PART, RegionMemory};
 use crate::options::EngineOptions;
 use crate::protocol::immediates::Immediates;
+use crate::protocol::signal::Poll;
 use crate::waker::{Waker, wait_readable};
 
 /// Time after which a thread looks for lost events while requests are in flight.
 const BUSY: Duration = Duration::from_millis(10);
 /// The same without requests in flight.
 const IDLE: Duration = Duration::from_millis(100);
+
+/// Time after which a thread arms a completion queue again that callers have polled before, if they
+/// have not polled it since. A caller that polls needs no event, which costs the thread five system
+/// calls. The time doubles as long as they poll.
+const MIN_UNARMED: Duration = Duration::from_micros(100);
+const MAX_UNARMED: Duration = Duration::from_millis(1);
+/// Maximum number of events of completion queues that are processed before everything else. A peer
+/// that sends without pause causes events without end.
+const MAX_EVENTS: usize = 256;
+
+/// State of the thread of a device between its rounds.
+#[derive(Default)]
+struct Rounds {
+    /// Time of the last round that was not for completions alone.
+    polled_at: Option<Instant>,
+    /// Completion queues that callers poll, and the time after which the thread looks at them.
+    unarmed: Vec<CqId>,
+    sleep: Duration,
+}
 
 /// The devices, regions and peers of an engine.
 pub(crate) struct Core {
@@ -37,7 +58,17 @@ pub(crate) struct Core {
     pub(crate) cancels: Arc<AtomicU64>,
     /// Wakes the thread of the control connections.
     pub(crate) control: Waker,
+    /// Time for which a thread that waits for a transfer polls.
+    pub(crate) window: Arc<PollWindow>,
     stopping: AtomicBool,
+}
+
+impl Poll for Core {
+    fn poll_for_caller(&self) {
+        for peer in self.all_peers() {
+            peer.poll_for_caller();
+        }
+    }
 }
 
 impl Core {
@@ -48,16 +79,23 @@ impl Core {
         control: Waker,
     ) -> Self {
         let stripes = nics.iter().map(|nic| nic.max_message());
+        let polls = !options.manual && !options.busy_poll;
+        let poll_time = if polls {
+            options.poll_time
+        } else {
+            Duration::ZERO
+        };
         Self {
             owner,
             stripe: stripes.fold(options.stripe.min(PART), usize::min),
             nics,
-            immediates: Arc::default(),
+            immediates: Arc::new(Immediates::new(poll_time)),
             options,
             regions: Mutex::default(),
             peers: Mutex::default(),
             cancels: Arc::default(),
             control,
+            window: Arc::new(PollWindow::new(poll_time)),
             stopping: AtomicBool::new(false),
         }
     }
@@ -81,7 +119,7 @@ impl Core {
     pub(crate) fn poll_device(&self, nic: &Nic, now: Instant) {
         nic.poll_events(now);
         self.reopen(nic, now);
-        nic.poll_completions(now);
+        nic.poll_completions(now, MAX_EVENTS, &mut Vec::new());
         for peer in self.all_peers() {
             peer.poll(nic.index, now);
         }
@@ -154,13 +192,13 @@ impl Core {
     }
 
     fn run_device(&self, nic: &Nic) {
-        let mut polled_at = None;
+        let mut rounds = Rounds::default();
         while !self.is_stopping() {
-            deferred::run(|| self.step_device(nic, &mut polled_at));
+            deferred::run(|| self.step_device(nic, &mut rounds));
         }
     }
 
-    fn step_device(&self, nic: &Nic, polled_at: &mut Option<Instant>) {
+    fn step_device(&self, nic: &Nic, rounds: &mut Rounds) {
         if self.options.busy_poll {
             self.poll_device(nic, Instant::now());
             thread::yield_now();
@@ -173,14 +211,26 @@ impl Core {
         if let Some(open) = &open {
             fds.extend([open.events.as_fd(), open.channel.as_fd()]);
         }
-        // Without the wait, the loop polls.
-        let was_woken = wait_readable(&fds, 2, limit).unwrap_or(true);
+        let sleep = if rounds.unarmed.is_empty() {
+            rounds.sleep = MIN_UNARMED;
+            limit
+        } else {
+            rounds.sleep = (rounds.sleep * 2).min(MAX_UNARMED);
+            rounds.sleep
+        };
+        let ready = wait_readable(&fds, sleep);
         let now = Instant::now();
-        nic.waker.clear();
-        nic.poll_completions(now);
+        if ready[0] {
+            nic.waker.clear();
+        }
+        let has_event = ready.get(2).is_some_and(|&is_ready| is_ready);
+        let max = if has_event { MAX_EVENTS } else { 0 };
+        nic.poll_completions(now, max, &mut rounds.unarmed);
         // Everything else less often than completions arrive.
-        if was_woken || polled_at.is_none_or(|at| now >= at + limit / 2) {
-            *polled_at = Some(now);
+        let was_woken = ready.iter().take(2).any(|&is_ready| is_ready);
+        let is_due = |at| now >= at + limit / 2;
+        if was_woken || rounds.polled_at.is_none_or(is_due) {
+            rounds.polled_at = Some(now);
             self.poll_device(nic, now);
         }
     }
@@ -210,8 +260,9 @@ impl Core {
         let mut fds = vec![self.control.as_fd()];
         fds.extend(controls.iter().map(AsFd::as_fd));
         drop(peers);
-        let _ = wait_readable(&fds, 0, limit);
-        self.control.clear();
+        if wait_readable(&fds, limit)[0] {
+            self.control.clear();
+        }
     }
 }
 

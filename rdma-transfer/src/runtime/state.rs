@@ -225,7 +225,7 @@ impl State {
     // Paths.
 
     /// Posts waiting requests of a path.
-    pub(crate) fn post(&mut self, number: usize, now: Instant) {
+    pub(crate) fn post(&mut self, number: usize) {
         let Self {
             paths,
             replaced,
@@ -240,13 +240,13 @@ impl State {
             replaced,
             device: number % *remote_devices,
         };
-        let posted = queue.post(waiting, &keys, now);
+        let posted = queue.post(waiting, &keys);
         self.check(number, posted);
     }
 
-    pub(crate) fn post_all(&mut self, now: Instant) {
+    pub(crate) fn post_all(&mut self) {
         for number in 0..self.paths.len() {
-            self.post(number, now);
+            self.post(number);
         }
     }
 
@@ -273,11 +273,12 @@ impl State {
             return;
         };
         let mut events = Vec::new();
-        let polled = queue.poll(now, |event| events.push(event));
+        queue.now = self.now.map(|_| now);
+        let polled = queue.poll(|event| events.push(event));
         if queue.is_behind {
             nic.waker.wake();
         }
-        let waits = queue.waits_since();
+        let waits = queue.waits_since(now);
         let has_stalled =
             waits.is_some_and(|since| now.saturating_duration_since(since) > core.options.stall);
         let has_lost_events =
@@ -295,35 +296,56 @@ impl State {
             let what = format!("no request has completed for {:?}", core.options.stall);
             path.fail(&Failure::new(ErrorKind::TimedOut, &what));
         }
-        self.process(core, number, events, now);
+        self.process(core, number, events);
         self.check(number, polled);
         self.report_received(number);
-        self.probe(number, now);
-        self.post(number, now);
+        self.probe(number);
+        self.post(number);
+    }
+
+    /// Processes completions of all paths that are ready, for a caller that waits.
+    pub(crate) fn poll_for_caller(&mut self, core: &Core) {
+        for number in 0..self.paths.len() {
+            let path = &mut self.paths[number];
+            let (device, is_ready) = (path.device, path.is_ready());
+            let Some((queue, _)) = path.usable().filter(|_| is_ready) else {
+                continue;
+            };
+            let mut events = Vec::new();
+            let polled = queue.poll_for_caller(|event| events.push(event));
+            if polled.is_err() {
+                core.nics[device].waker.wake();
+            }
+            self.process(core, number, events);
+            self.check(number, polled);
+            self.report_received(number);
+            self.post(number);
+        }
     }
 
     /// Posts the probe when both sides are connected.
-    fn probe(&mut self, number: usize, now: Instant) {
+    fn probe(&mut self, number: usize) {
         let queue = self.paths[number].must_probe();
         let Some(queue) = queue.filter(|queue| !queue.must_wait()) else {
             return;
         };
-        let posted = queue.post_probe(now);
+        let posted = queue.post_probe();
         self.paths[number].probe_posted();
         self.check(number, posted.map_err(Fault::from));
     }
 
-    pub(crate) fn process(&mut self, core: &Core, number: usize, events: Vec<Event>, now: Instant) {
+    pub(crate) fn process(&mut self, core: &Core, number: usize, events: Vec<Event>) {
         for event in events {
             match event {
                 Event::Done(job, bytes) => job.transfer.progress.add_bytes(bytes as u64),
                 Event::Ended(job) => self.end_job(&job),
                 Event::Probed => {
+                    let now = self.now.unwrap_or_else(Instant::now);
                     let path = &mut self.paths[number];
                     if path.probed(now) {
                         core.nics[path.device].works();
                         self.assign_pending();
-                        self.post_all(now);
+                        self.post_all();
                     }
                 }
                 Event::Arrived(Notice::PROBE) => {}
@@ -385,15 +407,14 @@ impl State {
         queue: &mut Queue,
         events: Vec<Event>,
         mut waiting: VecDeque<Waiting>,
-        now: Instant,
     ) {
-        self.process(core, number, events, now);
+        self.process(core, number, events);
         let unsettled = queue.take_unfinished(&mut waiting);
         self.paths[number].set_unsettled(unsettled);
         for waiting in waiting {
             self.assign(waiting);
         }
-        self.post_all(now);
+        self.post_all();
     }
 
     /// Records that the queue pair of a path does not exist anymore, and reports it to the peer.

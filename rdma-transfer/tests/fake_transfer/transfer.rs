@@ -512,6 +512,7 @@ fn devices_without_reliable_connections_are_rejected() {
 fn options_are_checked_and_their_defaults_documented() {
     let source = include_str!("../../src/options.rs");
     let named = [
+        named_value!(Duration::from_micros(500)),
         named_value!(Duration::from_secs(1)),
         named_value!(Duration::from_secs(5)),
         named_value!(Duration::from_millis(10)),

@@ -16,15 +16,16 @@ const POLLS_PER_CLOCK: u32 = 16;
 /// time, because a sleep can also be long because waking up takes long.
 ///
 /// Several threads may use a window at the same time. They only lose adjustments.
-#[derive(Debug)]
-pub(crate) struct PollWindow {
+#[derive(Debug, Default)]
+pub struct PollWindow {
     current: AtomicU32,
     limit: u32,
     waits_without: AtomicU32,
 }
 
 impl PollWindow {
-    pub(crate) fn new(limit: Duration) -> Self {
+    /// Returns the window of waits that poll for at most `limit`.
+    pub fn new(limit: Duration) -> Self {
         let limit = u32::try_from(limit.as_micros()).unwrap_or(u32::MAX);
         Self {
             current: AtomicU32::new(limit),
@@ -33,9 +34,17 @@ impl PollWindow {
         }
     }
 
+    /// Returns the longest time for which a wait polls.
+    pub fn limit(&self) -> Duration {
+        Duration::from_micros(self.limit.into())
+    }
+
     /// Calls `poll` until it returns a value or the window has passed. Yields the processor before
     /// each call, because software devices do their work in threads of the kernel.
-    pub(crate) fn poll<T, E>(
+    ///
+    /// # Errors
+    /// Those of `poll`.
+    pub fn poll<T, E>(
         &self,
         mut poll: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
@@ -51,7 +60,7 @@ impl PollWindow {
     }
 
     /// Begins a wait.
-    pub(crate) fn begin(&self) -> Polling {
+    pub fn begin(&self) -> Polling {
         Polling {
             window: Duration::from_micros(self.next().into()),
             began: None,
@@ -71,14 +80,14 @@ impl PollWindow {
     }
 
     /// Records that polling noticed the end of the wait.
-    pub(crate) fn helped(&self) {
+    pub fn helped(&self) {
         if self.current.load(Ordering::Relaxed) == 0 {
             self.current.store(self.limit, Ordering::Relaxed);
         }
     }
 
     /// Records that polling noticed nothing and the thread then slept for `slept`.
-    pub(crate) fn missed(&self, slept: Duration) {
+    pub fn missed(&self, slept: Duration) {
         let slept = u32::try_from(slept.as_micros()).unwrap_or(u32::MAX);
         let current = self.current.load(Ordering::Relaxed);
         let next = if current.saturating_add(slept) < self.limit {
@@ -94,7 +103,7 @@ impl PollWindow {
 
 /// Polling at the beginning of one wait.
 #[derive(Debug)]
-pub(crate) struct Polling {
+pub struct Polling {
     window: Duration,
     /// Time of the first reading of the clock.
     began: Option<Instant>,
@@ -103,7 +112,7 @@ pub(crate) struct Polling {
 
 impl Polling {
     /// Returns `true` if the caller should poll once more.
-    pub(crate) fn goes_on(&mut self) -> bool {
+    pub fn goes_on(&mut self) -> bool {
         if self.window.is_zero() {
             return false;
         }
