@@ -255,7 +255,7 @@ pub fn granted_queues(result: u64) -> u16 {
 }
 
 /// Returns the maximum number of commands in a queue, from [`Property::Cap`]. MQES is one less than
-/// the entries, one of which is always free.
+/// the entries, and one entry is always free.
 ///
 /// # Errors
 /// Returns a message if the controller has no queue with two entries, as NVMe requires.
