@@ -49,8 +49,13 @@ fn collect(crate_name: &str, dir: &Path, found: &mut BTreeSet<String>) {
         let mut derived = false;
         for line in source.lines().map(str::trim) {
             derived |= line.starts_with("#[derive(") && line.contains("thiserror::Error");
+            // The macro implements `Debug` too.
+            if let Some(name) = line.strip_prefix("wraps_error!(") {
+                found.insert(format!("{crate_name}::{}", name.trim_end_matches(");")));
+                continue;
+            }
             let name = match line.split_once("std::error::Error for ") {
-                Some((head, name)) if head.starts_with("impl") => name,
+                Some((head, name)) if head.starts_with("impl") && !name.starts_with('$') => name,
                 _ if derived && line.starts_with("pub ") => {
                     derived = false;
                     line.split_whitespace().nth(2).expect("a name")
