@@ -96,6 +96,15 @@ impl QueueId {
 pub type QueueMap<T> = HashMap<QueueId, T, BuildHasherDefault<QueueHasher>>;
 
 /// The hasher of a [`QueueMap`].
+///
+/// # Example
+/// ```
+/// use std::hash::BuildHasherDefault;
+/// use ibverbs::{QueueHasher, QueueMap};
+/// let hasher = BuildHasherDefault::<QueueHasher>::default();
+/// let clients: QueueMap<u32> = QueueMap::with_capacity_and_hasher(4096, hasher);
+/// assert!(clients.capacity() >= 4096);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueHasher(u64);
 
