@@ -170,7 +170,7 @@ impl Clock {
 
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn print(&self, count: usize) {
-        let costs = [processor_time() - self.0, self.1.elapsed()];
+        let costs = [processor_time().saturating_sub(self.0), self.1.elapsed()];
         let [processor, elapsed] = costs.map(|cost| cost.as_secs_f64() * 1e6 / count as f64);
         println!("{processor} {elapsed}");
     }
@@ -241,7 +241,9 @@ fn writes(device: &str, ip: IpAddr, [pages, in_flight, count]: [usize; 3]) -> Re
         let room = (done + in_flight * pages - posted)
             .min(total - posted)
             .min(free);
-        let signaled = |number: usize| (number + 1) % pages == 0 || (number + 1) % UNSIGNALED == 0;
+        let signaled = |number: usize| {
+            (number + 1).is_multiple_of(pages) || (number + 1).is_multiple_of(UNSIGNALED)
+        };
         if pages == 1 {
             for _ in 0..room {
                 let (from, to) = parts[0];
