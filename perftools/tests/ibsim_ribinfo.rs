@@ -113,10 +113,9 @@ fn missing_subnet_manager_is_a_fault() {
     let mut fabric = Fabric::without_sm();
     let (text, code) = ribinfo(&fabric, "Hca1", &["check", "port"]);
     let fault = "fault    port ibsim0/1: INIT: no subnet manager has configured this port";
-    assert!(
-        text.starts_with(fault) && text.contains("=> systemctl enable --now opensm"),
-        "{text}"
-    );
+    assert!(text.starts_with(fault), "{text}");
+    // In a container, the remedy is for its host.
+    assert_contains(&text, &[" systemctl enable --now opensm"]);
     assert_eq!(code, Some(1));
     let (text, code) = ribinfo(&fabric, "Hca1", &["sm"]);
     assert!(
