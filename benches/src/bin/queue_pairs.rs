@@ -39,13 +39,7 @@ fn main() -> ExitCode {
         ref devices if !devices.is_empty() => table(devices),
         _ => Err("expected arguments: DEVICE…".into()),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("queue_pairs: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    benches::exit_code("queue_pairs", result)
 }
 
 /// Prints a row for each device and number of queue pairs.
@@ -80,16 +74,9 @@ fn table(devices: &[&str]) -> Result<()> {
 
 /// Runs one measurement in a process of its own.
 fn measure(program: &str, device: &str, count: usize) -> Result<Costs> {
-    let output = Command::new(std::env::current_exe()?)
-        .args(["--run", program, device, &count.to_string()])
-        .output()?;
-    let text = String::from_utf8(output.stdout)?;
-    let costs = text.split_whitespace().map(str::parse);
-    let costs: Vec<f64> = costs.collect::<std::result::Result<_, _>>()?;
-    <Costs>::try_from(costs).map_err(|_| {
-        let cause = String::from_utf8_lossy(&output.stderr);
-        format!("{count} queue pairs on {device}, {program}: {cause}").into()
-    })
+    let mut this = Command::new(std::env::current_exe()?);
+    let costs = benches::figures(this.args(["--run", program, device, &count.to_string()]));
+    costs.map_err(|cause| format!("{count} queue pairs on {device}, {program}: {cause}").into())
 }
 
 /// Measures one program and prints its costs.

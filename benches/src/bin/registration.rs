@@ -40,13 +40,7 @@ fn main() -> ExitCode {
     } else {
         table(&devices)
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("registration: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    benches::exit_code("registration", result)
 }
 
 /// Prints a row for each device, page size and length.

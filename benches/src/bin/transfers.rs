@@ -54,13 +54,7 @@ fn main() -> ExitCode {
         ref devices if !devices.is_empty() => table(devices),
         _ => Err("expected arguments: DEVICE=ADDRESS…".into()),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("transfers: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    benches::exit_code("transfers", result)
 }
 
 /// Prints a row for each device, number of pages and number of transfers in flight.
@@ -107,17 +101,8 @@ fn measure(
     row: [usize; 3],
 ) -> Result<[f64; 2]> {
     let row = row.map(|number| number.to_string());
-    let output = command
-        .args(["--run", program, device])
-        .args(row)
-        .output()?;
-    let text = String::from_utf8(output.stdout)?;
-    let costs = text.split_whitespace().map(str::parse);
-    let costs: Vec<f64> = costs.collect::<std::result::Result<_, _>>()?;
-    <[f64; 2]>::try_from(costs).map_err(|_| {
-        let cause = String::from_utf8_lossy(&output.stderr);
-        format!("{program} on {device}: {cause}").into()
-    })
+    let costs = benches::figures(command.args(["--run", program, device]).args(row));
+    costs.map_err(|cause| format!("{program} on {device}: {cause}").into())
 }
 
 /// Returns the number of system calls for each transfer.
