@@ -1,15 +1,15 @@
 //! Messages of several buffers.
 
-use ibverbs::{AccessFlags, BufList, Direction, PostError, Rc, wr};
+use ibverbs::{BufList, Direction, PostError, wr};
 
-use crate::lab::{pair_with_access, roce_paths};
+use crate::lab::{pair, roce_paths};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn list_is_gathered_and_scattered_in_order() {
     for (context, options) in roce_paths() {
         let options = options.max_send_sge(3).max_recv_sge(3);
-        let mut pair = pair_with_access::<Rc>(&context, options, AccessFlags::empty());
+        let mut pair = pair(&context, options);
         let bytes = |text: &[u8]| {
             let mut buf = pair.pd.buf(text.len()).expect("buffer");
             buf.copy_from_slice(text);
@@ -47,11 +47,7 @@ fn list_is_gathered_and_scattered_in_order() {
         pair.a
             .batch(|batch| -> ibverbs::Result<()> { Ok(batch.send(wr::send(list))?) })
             .expect("send in a batch");
-        let received = pair
-            .retire(2)
-            .into_iter()
-            .find(|one| one.direction() == Direction::Recv)
-            .expect("one");
+        let received = pair.retire_received(2);
         let list = received.into_list().expect("posted with a list");
         assert_eq!((&list[0][..], &list[1][..]), (&b"12345678"[..], &b"9"[..]));
     }
@@ -68,7 +64,7 @@ fn bytes_of(pd: &ibverbs::ProtectionDomain, text: &[u8]) -> ibverbs::Buf {
 fn held_list_is_sent_repeatedly() {
     for (context, options) in roce_paths() {
         let options = options.max_send_sge(2);
-        let mut pair = pair_with_access::<Rc>(&context, options, AccessFlags::empty());
+        let mut pair = pair(&context, options);
         let (head, body) = (
             bytes_of(&pair.pd, b"head:").freeze(),
             bytes_of(&pair.pd, b"body").freeze(),

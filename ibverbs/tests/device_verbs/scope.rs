@@ -6,7 +6,7 @@ use ibverbs::{
     AccessFlags, CompletionQueue, Error, ErrorKind, PostError, QpOptions, QueuePair, Rc, wr,
 };
 
-use crate::lab::{Pair, forget, pair, pair_with_access, roce, roce_paths};
+use crate::lab::{Pair, forget, pair, pair_with_access, pairs, roce};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -16,13 +16,13 @@ const READ_LEN: usize = 16 << 20;
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn borrowed_memory_is_sent_and_received() {
-    for (context, options) in roce_paths() {
+    for pair in pairs() {
         let Pair {
             pd,
             mut cq,
             mut a,
             mut b,
-        } = pair(&context, options);
+        } = pair;
         let message: Vec<u8> = (0..=255).cycle().take(100_000).collect();
         let mut reply = vec![0; 200_000];
         b.post_recv(wr::recv(pd.buf(100_000).expect("buffer")).tag(9))
@@ -93,13 +93,13 @@ fn check_destroyed(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn requests_in_flight_at_scope_end_destroy_the_queue_pair() {
-    for (context, options) in roce_paths() {
+    for pair in pairs() {
         let Pair {
             pd,
             mut cq,
             mut a,
             mut b,
-        } = pair(&context, options);
+        } = pair;
         let mut memory = vec![1_u8; 8192];
         a.post_recv(wr::recv(pd.buf(64).expect("buffer")).tag(5))
             .expect("receive");

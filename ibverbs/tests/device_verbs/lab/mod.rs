@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use std::vec;
 
 use ibverbs::{
-    AccessFlags, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, DuplexTransport,
-    Error, ErrorKind, LinkLayer, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
-    WcStatus, device::TransportType,
+    AccessFlags, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Direction,
+    DuplexTransport, Error, ErrorKind, LinkLayer, ProtectionDomain, QpOptions, QueuePair, Rc,
+    RcPath, Retired, WcStatus, device::TransportType,
 };
 
 pub(crate) use test_support::lab::kernel_is_at_least;
@@ -265,6 +265,13 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
             }
         }
         all
+    }
+
+    /// Like [`retire`](Self::retire), and returns the completion of a receive among them.
+    pub(crate) fn retire_received(&mut self, count: usize) -> Retired {
+        let mut all = self.retire(count).into_iter();
+        all.find(|one| one.direction() == Direction::Recv)
+            .expect("a receive")
     }
 
     /// Polls until a completion arrives that belongs to neither queue pair.

@@ -146,11 +146,7 @@ fn peer_invalidates_with_send() {
         pair.a
             .post_send(wr::send_with_inv(wr::Inline(b"done"), bound.remote().rkey))
             .expect("send");
-        let received = pair
-            .retire(2)
-            .into_iter()
-            .find(|one| one.direction() == Direction::Recv)
-            .expect("received");
+        let received = pair.retire_received(2);
         let window = bound.invalidated_by(&received).expect("invalidated");
         // After invalidation by the peer, the window can be bound to the same region only.
         let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
@@ -161,11 +157,7 @@ fn peer_invalidates_with_send() {
         pair.a
             .post_send(wr::send_with_inv(wr::Empty, bound.remote().rkey))
             .expect("send");
-        let received = pair
-            .retire(2)
-            .into_iter()
-            .find(|one| one.direction() == Direction::Recv)
-            .expect("received");
+        let received = pair.retire_received(2);
         let window = bound.invalidated_by(&received).expect("invalidated");
         let error = window
             .bind(&other, REMOTE_ACCESS)
