@@ -58,10 +58,11 @@ pub struct EngineOptions {
     /// Limit of that wait, at most a day. A path that has worked for this time begins with
     /// `min_backoff` again. Default: `Duration::from_secs(5)`.
     pub max_backoff: Duration,
-    /// Maximum time for which [`Transfer::wait`](crate::Transfer::wait) polls before it sleeps. A
-    /// sleep costs several system calls and the time until the processor is available again.
-    /// Between polls, the call yields the processor. Waits that are longer make the time shorter,
-    /// down to zero. Default: `Duration::from_micros(500)`.
+    /// Maximum time for which [`Transfer::wait`](crate::Transfer::wait) and
+    /// [`ImmCounter::wait`](crate::ImmCounter::wait) poll before they sleep. A sleep costs several
+    /// system calls and the time until the processor is available again. Between polls, the call
+    /// yields the processor. Waits that are longer make the time shorter, down to zero. Default:
+    /// `Duration::from_micros(500)`.
     pub poll_time: Duration,
     /// `true` to poll without sleeping. Each device then occupies a processor. Default: `false`.
     pub busy_poll: bool,

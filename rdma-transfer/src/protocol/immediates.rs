@@ -224,11 +224,15 @@ impl Drop for PeerImmediates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::shared::Core;
 
-    /// Returns a counter without an engine.
+    struct NoEngine;
+
+    impl Poll for NoEngine {
+        fn poll_for_caller(&self) {}
+    }
+
     fn counter(immediates: &Arc<Immediates>, value: u32) -> ImmCounter {
-        ImmCounter::new(immediates, value, Weak::<Core>::new())
+        ImmCounter::new(immediates, value, Weak::<NoEngine>::new())
     }
 
     #[test]
