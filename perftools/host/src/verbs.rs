@@ -1,6 +1,6 @@
 //! Verbs attributes of devices and ports, as values that can be saved in a captured tree.
 
-use ibverbs::{Context, PortAttr, caps::DeviceAttrEx, gid::GidType};
+use ibverbs::{Context, PortAttr, caps::DeviceAttrEx};
 use serde::{Deserialize, Serialize};
 
 /// The devices that libibverbs lists.
@@ -224,13 +224,6 @@ impl VerbsPort {
     /// Returns the maximum MTU, in bytes.
     pub fn max_mtu_bytes(&self) -> Option<u32> {
         ibverbs::Mtu(self.max_mtu).bytes()
-    }
-}
-
-impl VerbsGid {
-    /// Returns `true` if the entry is of type RoCE v2.
-    pub fn is_v2(&self) -> bool {
-        self.kind == GidType::ROCE_V2.0
     }
 }
 

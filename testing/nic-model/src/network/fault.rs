@@ -40,7 +40,6 @@ pub struct FaultRule {
     fault: Fault,
     skip: u64,
     count: u64,
-    source: Option<u32>,
     responses: bool,
 }
 
@@ -51,7 +50,6 @@ impl FaultRule {
             fault,
             skip: 0,
             count: 1,
-            source: None,
             responses: false,
         }
     }
@@ -70,13 +68,6 @@ impl FaultRule {
         self
     }
 
-    /// Applies the fault only to packets of one queue pair.
-    #[must_use]
-    pub const fn from_qp(mut self, qpn: u32) -> Self {
-        self.source = Some(qpn);
-        self
-    }
-
     /// Applies the fault to responses instead of requests.
     #[must_use]
     pub const fn on_responses(mut self) -> Self {
@@ -86,9 +77,6 @@ impl FaultRule {
 
     fn matches(&self, packet: &Packet) -> bool {
         self.responses == (packet.header.kind == packet::RESPONSE)
-            && self
-                .source
-                .is_none_or(|source| source == packet.header.source)
     }
 }
 
